@@ -1,0 +1,607 @@
+"""The ledger at work: takes in what sources saw, keeps it, and accounts for every attempt.
+
+All that decides is in the pure modules beside this one; here it is applied to what changed.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from harborlight.labels import safe_label
+from harborlight.ledger import accounts
+from harborlight.ledger.faults import Boundary, Cause
+from harborlight.ledger.jobs import Job
+from harborlight.ledger.ownership import (
+    AttemptState,
+    Execution,
+    Resolution,
+    TaskBalance,
+    TaskRules,
+    TrialState,
+    balance_task,
+    holds_slot,
+    in_order,
+    is_copied_fault,
+    is_final,
+    trial_state,
+)
+from harborlight.ledger.outcomes import Outcome, outcome
+from harborlight.ledger.runs import Run, RunDefinition, Runs, Seen, task_labels
+from harborlight.ledger.store import Changes, CounterKey, Forgotten, LedgerError, Store, TrialKey
+from harborlight.records import JobRecord, TaskRef, TrialRecord
+from harborlight.snapshot import JobSnapshot, RunSnapshot, TaskSnapshot
+from harborlight.sources.observation import JobSighting, Observation
+
+_DISCARDED = "discarded\t"
+"""Marks an execution whose discarded verdict was counted for the run named behind it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What configuration says about runs. ``local_jobs``: Harbor's processes run on this host."""
+
+    runs: tuple[RunDefinition, ...] = ()
+    causes: Mapping[str, Cause] = MappingProxyType({})
+    local_jobs: bool = False
+
+
+class Ledger:
+    """Jobs, executions, runs and counters; in memory for speed, in the store for good.
+
+    One writer at a time: ``take`` what was observed, then ``commit``. After a failed commit
+    everything stays pending and the next one writes it.
+    """
+
+    def __init__(self, store: Store, rules: Rules | None = None) -> None:
+        self._store = store
+        self._rules = rules or Rules()
+        stored = store.load()
+        self._jobs = stored.jobs
+        self._trials: dict[str, dict[str, dict[str, Execution]]] = defaultdict(
+            lambda: defaultdict(dict)
+        )
+        self._by_id: dict[str, TrialRecord] = {}
+        self._seen: dict[str, set[Seen]] = defaultdict(set)
+        self._agents: dict[str, set[tuple[str, str]]] = defaultdict(set)
+        self._models: dict[str, set[str]] = defaultdict(set)
+        self._n_trials = 0
+        for (job_id, name, execution_id), execution in stored.trials.items():
+            self._trials[job_id][name][execution_id] = execution
+            self._note(execution.record)
+            self._n_trials += 1
+        self._labels = stored.runs
+        self._counters = stored.counters
+        self._forgotten = {item.job_id: item for item in stored.forgotten}
+        self._changes = Changes.none()
+        self._runs: Runs | None = None
+        self._members: dict[str, dict[TaskRef, dict[TrialKey, Execution]]] = {}
+        self._balances: dict[str, dict[TaskRef, TaskBalance]] = {}
+        self._dirty: set[tuple[str, TaskRef]] = set()
+        self._dirty_names: dict[str, set[str]] = defaultdict(set)
+        self._job_trials: dict[str, dict[str, tuple[TrialState, bool]]] = defaultdict(dict)
+        self._run_snapshots: dict[str, RunSnapshot] = {}
+        self._structure_changed = True
+        self.version = 0
+        self._settle()
+
+    # Taking in.
+
+    def configure(self, rules: Rules) -> None:
+        """Judge by other rules from now on. What was counted stays counted."""
+        self._rules = rules
+        for job_id, job in list(self._jobs.items()):
+            self._set_job(job_id, replace(job, local=rules.local_jobs))
+        self._structure_changed = True
+        self._settle()
+
+    def take(self, observation: Observation) -> None:
+        """Take in what a source saw. Copies, repeats and stale reads change nothing."""
+        new = [job_id for job_id in observation.jobs if job_id not in self._jobs]
+        new.sort(key=lambda j: _order(observation.jobs[j].record))
+        for job_id in [*new, *(j for j in observation.jobs if j not in new)]:
+            if job_id not in self._forgotten:
+                self._take_job(job_id, observation.jobs[job_id])
+        for record in observation.trials:
+            if record.job_id not in self._forgotten:
+                self._take_trial(record)
+        for job_id, sighting in observation.jobs.items():
+            if sighting.listing is not None and job_id in self._trials:
+                self._take_listing(job_id, sighting.listing)
+        for job_id, job in list(self._jobs.items()):
+            present = job_id in observation.present_jobs
+            if job.present != present:
+                held = job.held if present else None
+                self._set_job(job_id, replace(job, present=present, held=held))
+        self._settle()
+
+    def _take_job(self, job_id: str, sighting: JobSighting) -> None:
+        old = self._jobs.get(job_id)
+        record = sighting.record
+        if old is None:
+            label = self._job_label(job_id, record.name)
+            old = Job(record, label, local=self._rules.local_jobs)
+        else:
+            record = _merged(old, sighting)
+        self._set_job(
+            job_id,
+            replace(
+                old,
+                record=record,
+                names=old.names | {sighting.record.name},
+                held=sighting.held,
+                seen_held=old.seen_held or sighting.held is True,
+                local=self._rules.local_jobs,
+                present=True,
+                resumable=sighting.resumable,
+                unreadable_files=sighting.unreadable_files,
+                last_change=max(
+                    (t for t in (old.last_change, sighting.last_change) if t is not None),
+                    default=None,
+                ),
+                retries_seen=max(old.retries_seen, record.n_retries),
+                origin=sighting.origin if record is not old.record else old.origin,
+            ),
+        )
+
+    def _set_job(self, job_id: str, job: Job) -> None:
+        old = self._jobs.get(job_id)
+        if old == job:
+            return
+        if old is None or _structure(old) != _structure(job):
+            self._structure_changed = True
+        if old is not None and _standing(old) != _standing(job) and self._runs is not None:
+            for run in self._serves(job_id):
+                self._dirty.update((run.key, task) for task in run.tasks)
+            self._dirty_names[job_id].update(self._trials[job_id])
+        if job.state.ended:
+            for name, executions in self._trials[job_id].items():
+                open_one = executions.get("")
+                if open_one is not None and not open_one.dead and open_one.record.open:
+                    self._set_trial((job_id, name, ""), replace(open_one, dead=True))
+        self._jobs[job_id] = job
+        self._changes.jobs[job_id] = job
+        for run in self._serves(job_id) if self._runs else ():
+            self._run_snapshots.pop(run.key, None)
+
+    def _job_label(self, job_id: str, name: str) -> str:
+        label = safe_label(name)
+        if any(job.label == label for job in self._jobs.values()):
+            label = safe_label(f"{name}-{job_id.removeprefix('dir:')[:8]}")
+        while any(job.label == label for job in self._jobs.values()):
+            label += "+"
+        return label
+
+    def _take_trial(self, record: TrialRecord) -> None:
+        executions = self._trials[record.job_id][record.name]
+        key = (record.job_id, record.name, record.execution)
+        old = executions.get(record.execution)
+        if not record.execution and len(in_order([*executions.values(), Execution(record)])) <= len(
+            [e for e in executions if e]
+        ):
+            return  # a stale copy of what has a result already
+        if old is not None and record.execution:
+            if record.mtime_ns < old.record.mtime_ns:
+                return
+            fresh = replace(old, record=record, present=True)
+        elif old is not None and old.record.started_at == record.started_at:
+            fresh = replace(old, record=record, present=True)
+        else:
+            fresh = Execution(record)
+        for other_id, other in list(executions.items()):
+            if other_id != record.execution and other.present:
+                self._set_trial((*key[:2], other_id), replace(other, present=False))
+        self._set_trial(key, fresh)
+        if record.execution and "" in executions:
+            rest = in_order(executions.values())
+            if rest[-1].record.execution:
+                self._drop_trial((*key[:2], ""))
+        self._note(record)
+
+    def _take_listing(self, job_id: str, listing: frozenset[str]) -> None:
+        for name, executions in self._trials[job_id].items():
+            if name not in listing:
+                for execution_id, execution in list(executions.items()):
+                    if execution.present:
+                        key = (job_id, name, execution_id)
+                        self._set_trial(key, replace(execution, present=False))
+            elif executions and not any(e.present for e in executions.values()):
+                last = in_order(executions.values())[-1]
+                key = (job_id, name, last.record.execution)
+                self._set_trial(key, replace(last, present=True))
+
+    def _set_trial(self, key: TrialKey, execution: Execution) -> None:
+        job_id, name, execution_id = key
+        executions = self._trials[job_id][name]
+        old = executions.get(execution_id)
+        if old == execution:
+            return
+        self._n_trials += old is None
+        executions[execution_id] = execution
+        self._changes.trials[key] = execution
+        self._dirty_names[job_id].add(name)
+        if self._runs is not None and not self._structure_changed:
+            moved = old is not None and old.record.task != execution.record.task
+            if moved:
+                self._structure_changed = True
+            for run_key, task in self._runs.place(execution.record):
+                self._members[run_key][task][key] = execution
+                self._dirty.add((run_key, task))
+
+    def _drop_trial(self, key: TrialKey) -> None:
+        job_id, name, execution_id = key
+        execution = self._trials[job_id][name].pop(execution_id)
+        self._n_trials -= 1
+        self._changes.trials[key] = None
+        self._dirty_names[job_id].add(name)
+        if self._runs is not None and not self._structure_changed:
+            for run_key, task in self._runs.place(execution.record):
+                self._members[run_key][task].pop(key, None)
+                self._dirty.add((run_key, task))
+
+    def _note(self, record: TrialRecord) -> None:
+        """Remember what a record shows beside itself."""
+        if record.execution:
+            self._by_id[record.execution] = record
+        if record.agent_label:
+            self._agents[record.agent].add((record.agent_label, record.agent_version))
+            self._models[record.model].add(record.model_label)
+        seen = Seen(record.agent, record.model, record.task, record.digest)
+        if seen not in self._seen[record.job_id]:
+            self._seen[record.job_id].add(seen)
+            job = self._jobs.get(record.job_id)
+            plan = job.record.plan if job else None
+            planned = {(p.agent, p.model, p.task) for p in plan or ()}
+            if (seen.agent, seen.model, seen.task) not in planned:
+                self._structure_changed = True
+
+    # Accounting.
+
+    def _settle(self) -> None:
+        """Bring runs, balances and counters up to date with what was taken in."""
+        if self._structure_changed:
+            self._rebuild()
+        if self._dirty:
+            self.version += 1
+        assert self._runs is not None
+        while self._dirty:
+            dirty, self._dirty = self._dirty, set()
+            for run_key, task in dirty:
+                run = self._runs.runs.get(run_key)
+                if run is None or task not in run.tasks:
+                    continue
+                members = self._members[run_key][task]
+                jobs = {j: self._jobs[j] for j in run.jobs}
+                balance = balance_task(run.tasks[task], members.values(), jobs)
+                self._balances[run_key][task] = balance
+                self._run_snapshots.pop(run_key, None)
+                self._count(run, run.tasks[task], members, jobs)
+            # Counting marks executions, which changes no balance.
+            self._dirty.clear()
+        self._count_retries()
+        if self._changes:
+            self.version += 1
+
+    def _rebuild(self) -> None:
+        self._structure_changed = False
+        labels = {agent: min(names)[0] for agent, names in self._agents.items()}
+        runs = Runs(
+            self._jobs,
+            self._rules.runs,
+            self._seen,
+            labels,
+            self._labels,
+            self._by_id.get,
+            self._rules.causes,
+        )
+        self._runs = runs
+        self._labels.update(runs.new_labels)
+        self._changes.runs.update(runs.new_labels)
+        self._members = {
+            key: {task: {} for task in run.tasks} for key, run in runs.runs.items()
+        }
+        self._balances = {key: {} for key in runs.runs}
+        self._run_snapshots.clear()
+        for job_id, names in self._trials.items():
+            for name, executions in names.items():
+                for execution_id, execution in executions.items():
+                    for run_key, task in runs.place(execution.record):
+                        key = (job_id, name, execution_id)
+                        self._members[run_key][task][key] = execution
+        self._dirty = {(key, task) for key, run in runs.runs.items() for task in run.tasks}
+        for job_id in self._jobs:
+            self._dirty_names[job_id].update(self._trials[job_id])
+        self.version += 1
+
+    def _count(
+        self,
+        run: Run,
+        rules: TaskRules,
+        members: Mapping[TrialKey, Execution],
+        jobs: Mapping[str, Job],
+    ) -> None:
+        """Enter what is settled into the run's counters, each execution once."""
+        chains: dict[tuple[str, str], list[Execution]] | None = None
+        for key, execution in list(members.items()):
+            record = execution.record
+            counted = execution.counted
+            if run.label not in counted:
+                job = jobs.get(record.job_id)
+                if not record.execution and not is_final(execution, job):
+                    continue
+                source = self._by_id.get(record.source_trial or "")
+                copied = is_copied_fault(record, source)
+                for metric, labels, amount in accounts.of_execution(record, rules):
+                    if not (copied and metric in (accounts.FAULTS, accounts.FAULTS_BY_TYPE)):
+                        self._add(run.label, metric, labels, amount)
+                counted = counted | {run.label}
+            mark = _DISCARDED + run.label
+            if (
+                mark not in counted
+                and record.execution
+                and outcome(record, rules.reward.invalid_exceptions) is Outcome.SCORED
+            ):
+                if chains is None:
+                    chains = _chains(members)
+                if chains[key[:2]][-1].record is not record:
+                    labels = (accounts.result_label(record, rules),)
+                    self._add(run.label, accounts.DISCARDED, labels, 1)
+                    counted = counted | {mark}
+            if counted != execution.counted:
+                self._set_trial(key, replace(execution, counted=counted))
+
+    def _count_retries(self) -> None:
+        """Harbor counts a job's retries; they are the run's where the job serves one run."""
+        for job_id, job in list(self._jobs.items()):
+            new = job.retries_seen - job.retries_counted
+            if new > 0 and len(runs := self._serves(job_id)) == 1:
+                self._add(runs[0].label, accounts.RETRIES, (), new)
+                self._set_job(job_id, replace(job, retries_counted=job.retries_seen))
+
+    def _serves(self, job_id: str) -> list[Run]:
+        assert self._runs is not None
+        return [run for run in self._runs.runs.values() if job_id in run.jobs]
+
+    def _add(self, run: str, metric: str, labels: Sequence[str], amount: float) -> None:
+        if metric == accounts.FAULTS_BY_TYPE:
+            labels = (self._bounded_type(run, labels[0]),)
+        key: CounterKey = (run, metric, "\n".join(labels))
+        value = self._counters.get(key, 0.0) + amount
+        self._counters[key] = self._changes.counters[key] = value
+
+    def _bounded_type(self, run: str, name: str) -> str:
+        known = {k[2] for k in self._counters if k[0] == run and k[1] == accounts.FAULTS_BY_TYPE}
+        full = len(known - {"other"}) >= accounts.MAX_EXCEPTION_TYPES
+        return "other" if full and name not in known else name
+
+    # Keeping.
+
+    def commit(self) -> None:
+        """Write what is pending. Raises sqlalchemy.exc.SQLAlchemyError; it then stays pending."""
+        if self._changes:
+            self._store.write(self._changes)
+            self._changes = Changes.none()
+
+    def forget(self, name: str, at: float, reason: str) -> Forgotten:
+        """Take a job out on purpose, by label or id. Raises LedgerError where there is none."""
+        found = [j for j, job in self._jobs.items() if name in (j, job.label)]
+        if not found:
+            known = ", ".join(sorted(job.label for job in self._jobs.values())) or "none"
+            raise LedgerError(f"no job {name} in the ledger; it has: {known}")
+        job_id = found[0]
+        forgotten = self._store.forget(job_id, self._jobs[job_id].label, at, reason)
+        self._forgotten[job_id] = forgotten
+        del self._jobs[job_id]
+        for executions in self._trials.pop(job_id, {}).values():
+            self._n_trials -= len(executions)
+        self._seen.pop(job_id, None)
+        self._structure_changed = True
+        self._settle()
+        return forgotten
+
+    # Showing.
+
+    @property
+    def n_trials(self) -> int:
+        """Executions in the ledger, open ones included."""
+        return self._n_trials
+
+    def runs(self) -> tuple[RunSnapshot, ...]:
+        """All runs, by label."""
+        assert self._runs is not None
+        for key, run in self._runs.runs.items():
+            if key not in self._run_snapshots:
+                self._run_snapshots[key] = self._run_snapshot(run)
+        return tuple(
+            sorted((self._run_snapshots[key] for key in self._runs.runs), key=lambda r: r.label)
+        )
+
+    def jobs(self) -> tuple[JobSnapshot, ...]:
+        """All jobs, by label."""
+        return tuple(
+            sorted(
+                (self._job_snapshot(job_id, job) for job_id, job in self._jobs.items()),
+                key=lambda job: job.label,
+            )
+        )
+
+    def counters(self) -> dict[str, dict[str, dict[tuple[str, ...], float]]]:
+        """Counters by run label, metric and label values."""
+        tree: dict[str, dict[str, dict[tuple[str, ...], float]]] = defaultdict(
+            lambda: defaultdict(dict)
+        )
+        for (run, metric, labels), value in self._counters.items():
+            tree[run][metric][tuple(labels.split("\n")) if labels else ()] = value
+        return tree
+
+    def _run_snapshot(self, run: Run) -> RunSnapshot:
+        balances = self._balances[run.key]
+        names = task_labels(run.tasks)
+        states: Counter[AttemptState] = Counter({state: 0 for state in AttemptState})
+        tasks = []
+        for task, rules in run.tasks.items():
+            balance = balances[task]
+            states.update(balance.states)
+            tasks.append(_task_snapshot(names[task], rules, balance))
+        spare = dict(run.unassigned)
+        implied = sum(b.target for t, b in balances.items() if run.tasks[t].target is None)
+        for job_id, slots in run.pooled.items():
+            spare[job_id] = max(0, slots - implied)
+        for job_id, slots in spare.items():
+            ended = self._jobs[job_id].state.ended
+            states[AttemptState.UNPLANNED if ended else AttemptState.QUEUED] += slots
+        target = sum(states.values())
+        faults = [fault for balance in balances.values() for fault in balance.faults]
+        causes: dict[Cause, set[str]] = defaultdict(set)
+        for task_snapshot in tasks:
+            for fault in task_snapshot.faults:
+                causes[fault.cause].add(task_snapshot.label)
+        opened = Counter(
+            (fault.cause, fault.boundary) for fault in faults if fault.boundary is not None
+        )
+        scored_with: Counter[Cause] = Counter()
+        for balance in balances.values():
+            scored_with.update(balance.scored_with_exception)
+        agent, model, dataset = self._identity(run)
+        versions = {version for _, version in self._agents.get(agent, ()) if version}
+        return RunSnapshot(
+            label=run.label,
+            title=run.title,
+            agent=safe_label(min(self._agents[agent])[0] if self._agents.get(agent) else agent),
+            agent_version=safe_label(versions.pop()) if len(versions) == 1 else "",
+            model=safe_label(min(self._models[model]) if self._models.get(model) else model),
+            dataset=safe_label(dataset),
+            target=target if run.target_known else None,
+            states=dict(states),
+            passed=sum(balance.passed for balance in balances.values()),
+            tasks=tuple(sorted(tasks, key=lambda task: task.label)),
+            excluded=run.definition.exclude if run.definition else {},
+            surplus=sum(balance.surplus for balance in balances.values()),
+            stale_content=sum(balance.stale_content for balance in balances.values()),
+            without_key=sum(balance.without_key for balance in balances.values()),
+            scored_with_exception=scored_with,
+            superseded=sum(balance.superseded for balance in balances.values()),
+            faults_open=opened,
+            resolutions=Counter(fault.resolution for fault in faults),
+            fault_tasks={cause: len(labels) for cause, labels in causes.items()},
+            retries_known=all(len(self._serves(job_id)) == 1 for job_id in run.jobs),
+            started=min(
+                (s for j in run.jobs if (s := self._jobs[j].started) > 0), default=None
+            ),
+            last_verdict=max(
+                (b.last_verdict for b in balances.values() if b.last_verdict), default=None
+            ),
+        )
+
+    def _identity(self, run: Run) -> tuple[str, str, str]:
+        """Agent and model (as configured) and dataset, where the run has one of each."""
+        if run.definition is None:
+            return run.agent, run.model, run.dataset
+        entries = [p for j in run.jobs for p in self._jobs[j].record.plan or ()]
+        agents = {p.agent for p in entries}
+        models = {p.model for p in entries}
+        sources = {p.task.source for p in entries}
+        return (
+            agents.pop() if len(agents) == 1 else "",
+            models.pop() if len(models) == 1 else "",
+            sources.pop() if len(sources) == 1 else "",
+        )
+
+    def _job_snapshot(self, job_id: str, job: Job) -> JobSnapshot:
+        known = self._job_trials[job_id]
+        for name in self._dirty_names.pop(job_id, ()):
+            executions = in_order(self._trials[job_id][name].values())
+            if executions:
+                known[name] = (trial_state(executions[-1], job), holds_slot(executions[-1], job))
+            else:
+                known.pop(name, None)
+        trials = Counter({state: 0 for state in TrialState})
+        trials.update(state for state, _ in known.values())
+        record = job.record
+        planned = sum(p.count for p in record.plan) if record.plan is not None else record.n_total
+        if planned is not None and not job.state.ended:
+            holding = sum(1 for _, holds in known.values() if holds)
+            trials[TrialState.QUEUED] = max(0, planned - holding)
+        return JobSnapshot(
+            label=job.label,
+            state=job.state,
+            present=job.present,
+            harbor_version=safe_label(record.harbor_version),
+            trials=trials,
+            started=job.started or None,
+            finished=record.finished_at,
+            last_change=job.last_change,
+            unreadable_files=job.unreadable_files,
+        )
+
+
+def _task_snapshot(label: str, rules: TaskRules, balance: TaskBalance) -> TaskSnapshot:
+    return TaskSnapshot(
+        label=label,
+        target=balance.target,
+        target_known=rules.target is not None,
+        states=balance.states,
+        passed=balance.passed,
+        usual_duration=statistics.median(balance.durations) if balance.durations else None,
+        oldest_running_start=balance.oldest_running_start,
+        faults=balance.faults,
+    )
+
+
+def _chains(members: Mapping[TrialKey, Execution]) -> dict[tuple[str, str], list[Execution]]:
+    grouped: dict[tuple[str, str], list[Execution]] = defaultdict(list)
+    for key, execution in members.items():
+        grouped[key[:2]].append(execution)
+    return {name: in_order(chain) for name, chain in grouped.items()}
+
+
+def _merged(old: Job, sighting: JobSighting) -> JobRecord:
+    """The later of two states of a job, with what only one of them could read."""
+    new = sighting.record
+    if new.n_total is None and new.started_at is None:
+        # Its result cannot be read at the moment: what it last said still holds.
+        return replace(old.record, plan=new.plan or old.record.plan)
+    stale_copy = sighting.origin != old.origin and _recency(new) < _recency(old.record)
+    if stale_copy:
+        return replace(old.record, plan=old.record.plan or new.plan)
+    return replace(new, plan=new.plan or old.record.plan)
+
+
+def _recency(record: JobRecord) -> tuple[float, bool]:
+    return (record.updated_at or record.started_at or 0.0, record.finished_at is not None)
+
+
+def _order(record: JobRecord) -> tuple[float, str]:
+    return (record.created_at or record.started_at or 0.0, record.job_id)
+
+
+def _structure(job: Job) -> tuple[Any, ...]:
+    """What decides on runs and their targets."""
+    record = job.record
+    without_lock = (record.n_total, record.n_attempts, record.n_agents)
+    return (
+        record.plan,
+        record.source_jobs,
+        without_lock if record.plan is None else None,
+        job.names,
+        job.label,
+        job.started,
+    )
+
+
+def _standing(job: Job) -> tuple[Any, ...]:
+    """What decides on the states of a job's trials."""
+    record = job.record
+    return (
+        job.state,
+        job.present,
+        job.resumable,
+        record.incarnation,
+        record.max_retries,
+        record.retry_include,
+        record.retry_exclude,
+    )

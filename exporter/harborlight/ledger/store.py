@@ -1,0 +1,332 @@
+"""Where the ledger lies: SQLAlchemy Core on SQLite, one writer, any number of readers."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import sqlalchemy as sa
+
+from harborlight.ledger.jobs import Job
+from harborlight.ledger.ownership import Execution
+from harborlight.records import TrialRecord
+
+SCHEMA_VERSION: Final = 1
+
+metadata = sa.MetaData()
+
+_meta = sa.Table(
+    "meta",
+    metadata,
+    sa.Column("name", sa.String, primary_key=True),
+    sa.Column("value", sa.String, nullable=False),
+)
+_jobs = sa.Table(
+    "jobs",
+    metadata,
+    sa.Column("job_id", sa.String, primary_key=True),
+    sa.Column("label", sa.String, nullable=False, unique=True),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+)
+_trials = sa.Table(
+    "trials",
+    metadata,
+    sa.Column("job_id", sa.String, primary_key=True),
+    sa.Column("name", sa.String, primary_key=True),
+    # "" while open: Harbor gives an id only with the result.
+    sa.Column("execution", sa.String, primary_key=True),
+    sa.Column("present", sa.Boolean, nullable=False),
+    sa.Column("dead", sa.Boolean, nullable=False),
+    sa.Column("counted", sa.String, nullable=False),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+)
+_runs = sa.Table(
+    "runs",
+    metadata,
+    sa.Column("key", sa.String, primary_key=True),
+    sa.Column("label", sa.String, nullable=False, unique=True),
+)
+_counters = sa.Table(
+    "counters",
+    metadata,
+    sa.Column("run", sa.String, primary_key=True),
+    sa.Column("metric", sa.String, primary_key=True),
+    sa.Column("labels", sa.String, primary_key=True),
+    sa.Column("value", sa.Float, nullable=False),
+)
+_forgotten = sa.Table(
+    "forgotten",
+    metadata,
+    sa.Column("job_id", sa.String, primary_key=True),
+    sa.Column("label", sa.String, nullable=False),
+    sa.Column("at", sa.Float, nullable=False),
+    sa.Column("reason", sa.String, nullable=False),
+    sa.Column("trials", sa.Integer, nullable=False),
+)
+
+CounterKey = tuple[str, str, str]
+"""(run label, metric, label values joined by a newline)."""
+
+TrialKey = tuple[str, str, str]
+"""(job id, trial name, execution id or "")."""
+
+_job_body = msgspec.json.Decoder(Job)
+_trial_body = msgspec.json.Decoder(TrialRecord)
+_encode = msgspec.json.Encoder().encode
+
+
+class LedgerError(Exception):
+    """The ledger cannot be opened; the text is one line for the person at the terminal."""
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """A job that was taken out on purpose: the audit row."""
+
+    job_id: str
+    label: str
+    at: float
+    reason: str
+    trials: int
+
+
+@dataclass(slots=True)
+class Changes:
+    """What one refresh is going to write, all of it or nothing."""
+
+    jobs: dict[str, Job]
+    trials: dict[TrialKey, Execution | None]
+    runs: dict[str, str]
+    counters: dict[CounterKey, float]
+
+    @classmethod
+    def none(cls) -> Changes:
+        return cls({}, {}, {}, {})
+
+    def __bool__(self) -> bool:
+        return bool(self.jobs or self.trials or self.runs or self.counters)
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """All that a ledger holds."""
+
+    jobs: dict[str, Job]
+    trials: dict[TrialKey, Execution]
+    runs: dict[str, str]
+    counters: dict[CounterKey, float]
+    forgotten: tuple[Forgotten, ...]
+
+
+class Store:
+    """A ledger's database. Use ``open_writer``, ``open_reader`` or ``throw_away``."""
+
+    def __init__(self, engine: sa.Engine, lock: int | None = None) -> None:
+        self._engine = engine
+        self._lock = lock
+
+    @classmethod
+    def open_writer(cls, data_dir: Path) -> Store:
+        """The one writer of a data directory. Raises LedgerError, in use or not writable."""
+        try:
+            data_dir.mkdir(parents=True, exist_ok=True)
+            lock = os.open(data_dir / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise LedgerError(
+                f"data directory {data_dir} cannot be written: {error.strerror}"
+            ) from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            raise LedgerError(
+                f"data directory {data_dir} is in use by another harborlight serve"
+            ) from None
+        engine = sa.create_engine(f"sqlite:///{data_dir / 'ledger.sqlite'}")
+        sa.event.listen(engine, "connect", _durable)
+        store = cls(engine, lock)
+        try:
+            store._create()
+        except sa.exc.DatabaseError as error:
+            store.close()
+            raise LedgerError(
+                f"ledger in {data_dir} cannot be opened: {_plain(error)}"
+            ) from None
+        except LedgerError:
+            store.close()
+            raise
+        return store
+
+    @classmethod
+    def open_reader(cls, data_dir: Path) -> Store:
+        """Look at a ledger while its writer goes on. Raises LedgerError where there is none."""
+        path = data_dir / "ledger.sqlite"
+        if not path.is_file():
+            raise LedgerError(f"no ledger in {data_dir}: expected a file ledger.sqlite")
+        engine = sa.create_engine(
+            f"sqlite:///file:{path}?mode=ro&uri=true", connect_args={"timeout": 10}
+        )
+        store = cls(engine)
+        try:
+            store._check_version()
+        except sa.exc.DatabaseError as error:
+            store.close()
+            raise LedgerError(
+                f"ledger in {data_dir} cannot be opened: {_plain(error)}"
+            ) from None
+        return store
+
+    @classmethod
+    def throw_away(cls) -> Store:
+        """A ledger in memory, for one look."""
+        engine = sa.create_engine("sqlite://", poolclass=sa.pool.StaticPool)
+        store = cls(engine)
+        store._create()
+        return store
+
+    def _create(self) -> None:
+        with self._engine.begin() as connection:
+            metadata.create_all(connection)
+            version = connection.scalar(sa.select(_meta.c.value).where(_meta.c.name == "schema"))
+            if version is None:
+                connection.execute(
+                    sa.insert(_meta), {"name": "schema", "value": str(SCHEMA_VERSION)}
+                )
+        self._check_version()
+
+    def _check_version(self) -> None:
+        with self._engine.connect() as connection:
+            version = connection.scalar(sa.select(_meta.c.value).where(_meta.c.name == "schema"))
+        if version != str(SCHEMA_VERSION):
+            raise LedgerError(
+                f"ledger has schema {version}, this harborlight expects {SCHEMA_VERSION}"
+            )
+
+    def load(self) -> Stored:
+        """Everything, in one consistent read."""
+        with self._engine.connect() as connection:
+            jobs = {
+                job_id: _job_body.decode(body)
+                for job_id, body in connection.execute(sa.select(_jobs.c.job_id, _jobs.c.body))
+            }
+            trials: dict[TrialKey, Execution] = {}
+            interned: dict[str, frozenset[str]] = {}
+            for row in connection.execution_options(yield_per=2000).execute(sa.select(_trials)):
+                counted = interned.setdefault(row.counted, _labels(row.counted))
+                trials[row.job_id, row.name, row.execution] = Execution(
+                    _trial_body.decode(row.body), row.present, row.dead, counted
+                )
+            runs = {key: label for key, label in connection.execute(sa.select(_runs))}
+            counters = {
+                (row.run, row.metric, row.labels): row.value
+                for row in connection.execute(sa.select(_counters))
+            }
+            forgotten = tuple(
+                Forgotten(row.job_id, row.label, row.at, row.reason, row.trials)
+                for row in connection.execute(sa.select(_forgotten))
+            )
+        return Stored(jobs, trials, runs, counters, forgotten)
+
+    def write(self, changes: Changes) -> None:
+        """All changes in one transaction. Raises sqlalchemy.exc.SQLAlchemyError, nothing written."""
+        with self._engine.begin() as connection:
+            _replace(
+                connection,
+                _jobs,
+                [
+                    {"job_id": job_id, "label": job.label, "body": _encode(job)}
+                    for job_id, job in changes.jobs.items()
+                ],
+            )
+            gone = [key for key, execution in changes.trials.items() if execution is None]
+            if gone:
+                connection.execute(
+                    sa.delete(_trials).where(
+                        _trials.c.job_id == sa.bindparam("j"),
+                        _trials.c.name == sa.bindparam("n"),
+                        _trials.c.execution == sa.bindparam("e"),
+                    ),
+                    [{"j": j, "n": n, "e": e} for j, n, e in gone],
+                )
+            _replace(connection, _trials, _trial_rows(changes.trials))
+            _replace(
+                connection,
+                _runs,
+                [{"key": key, "label": label} for key, label in changes.runs.items()],
+            )
+            _replace(
+                connection,
+                _counters,
+                [
+                    {"run": run, "metric": metric, "labels": labels, "value": value}
+                    for (run, metric, labels), value in changes.counters.items()
+                ],
+            )
+
+    def forget(self, job_id: str, label: str, at: float, reason: str) -> Forgotten:
+        """Take a job and its trials out, leaving an audit row. Counters stay as they are."""
+        with self._engine.begin() as connection:
+            trials = connection.execute(
+                sa.delete(_trials).where(_trials.c.job_id == job_id)
+            ).rowcount
+            connection.execute(sa.delete(_jobs).where(_jobs.c.job_id == job_id))
+            row = {"job_id": job_id, "label": label, "at": at, "reason": reason, "trials": trials}
+            _replace(connection, _forgotten, [row])
+        return Forgotten(job_id, label, at, reason, trials)
+
+    def close(self) -> None:
+        self._engine.dispose()
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _durable(connection: Any, _: object) -> None:
+    """WAL lets readers look while one writes; FULL makes a commit survive a power cut."""
+    with contextlib.closing(connection.cursor()) as cursor:
+        cursor.execute("PRAGMA journal_mode=WAL")
+        cursor.execute("PRAGMA synchronous=FULL")
+
+
+def _replace(
+    connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]
+) -> None:
+    if rows:
+        connection.execute(sa.insert(table).prefix_with("OR REPLACE"), list(rows))
+
+
+def _trial_rows(trials: Mapping[TrialKey, Execution | None]) -> list[dict[str, Any]]:
+    return [
+        {
+            "job_id": key[0],
+            "name": key[1],
+            "execution": key[2],
+            "present": execution.present,
+            "dead": execution.dead,
+            "counted": "\n".join(sorted(execution.counted)),
+            "body": _encode(execution.record),
+        }
+        for key, execution in trials.items()
+        if execution is not None
+    ]
+
+
+def _labels(text: str) -> frozenset[str]:
+    return frozenset(text.split("\n")) if text else frozenset()
+
+
+
+def _plain(error: sa.exc.DatabaseError) -> str:
+    return str(error.orig).splitlines()[0] if error.orig else type(error).__name__

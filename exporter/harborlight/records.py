@@ -1,0 +1,119 @@
+"""The records that sources hand to the ledger: what was read, nothing decided.
+
+Every source (job directories today) translates what it sees into these two
+shapes. They carry no prompt, message, traceback, path or address, so nothing
+behind this point can leak one. Times are seconds since the epoch (UTC).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+
+class TaskRef(NamedTuple):
+    """A task as its job's lock names it: (source, name).
+
+    ``source`` is the dataset ("" for an ad-hoc task).
+    """
+
+    source: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedTrial:
+    """``count`` identical entries of a job's lock.
+
+    ``agent`` is the agent's configured name (or its import path) and ``model``
+    the configured model name ("" where there is none). For a regrade,
+    ``source_trial`` is the id of the trial it derives from, ``source_task`` that
+    trial's own task.
+    """
+
+    task: TaskRef
+    digest: str | None
+    agent: str
+    model: str
+    count: int
+    source_trial: str | None = None
+    source_task: TaskRef | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobRecord:
+    """One job as its own files describe it.
+
+    ``plan`` is None while no lock could be read. ``incarnation`` is when the job
+    was last started or resumed (Harbor rewrites ``config.json`` only then).
+    ``timeout_seconds`` is the longest trial time-out that is written down.
+    """
+
+    job_id: str
+    name: str
+    created_at: float | None = None
+    started_at: float | None = None
+    updated_at: float | None = None
+    finished_at: float | None = None
+    n_total: int | None = None
+    n_attempts: int | None = None
+    n_agents: int = 1
+    n_completed: int = 0
+    n_running: int = 0
+    n_cancelled: int = 0
+    n_retries: int = 0
+    n_concurrent: int | None = None
+    max_retries: int = 0
+    retry_include: tuple[str, ...] | None = None
+    retry_exclude: tuple[str, ...] = ()
+    harbor_version: str = ""
+    plan: tuple[PlannedTrial, ...] | None = None
+    source_jobs: tuple[str, ...] = ()
+    incarnation: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TrialRecord:
+    """One execution of one trial.
+
+    ``execution`` is the trial's own id, "" while it is open (Harbor writes the id
+    only with the result). ``source_trial`` is the execution a regrade derives
+    from. ``verdict_at`` is when the verifier gave its reward. ``reward_valid``
+    is Harbor's own verdict on the reward; ``exceptions`` are type names only.
+    Durations are seconds; ``None`` means that the phase did not run.
+    """
+
+    job_id: str
+    name: str
+    execution: str
+    task: TaskRef
+    digest: str | None = None
+    agent: str = ""
+    model: str = ""
+    agent_label: str = ""
+    agent_version: str = ""
+    model_label: str = ""
+    source_trial: str | None = None
+    started_at: float | None = None
+    finished_at: float | None = None
+    verdict_at: float | None = None
+    rewards: tuple[tuple[str, float], ...] = ()
+    reward_valid: bool = False
+    exceptions: tuple[str, ...] = ()
+    verification_off: bool = False
+    unreadable: bool = False
+    separate_verifier: bool = False
+    environment_seconds: float | None = None
+    agent_setup_seconds: float | None = None
+    agent_seconds: float | None = None
+    verifier_seconds: float | None = None
+    input_tokens: int | None = None
+    cache_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+    mtime_ns: int = 0
+
+    @property
+    def open(self) -> bool:
+        """Whether Harbor has not written this execution's result yet."""
+        return self.execution == "" and not self.unreadable

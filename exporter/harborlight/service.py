@@ -1,0 +1,178 @@
+"""The loop: look at the sources, keep what is new, put a page together."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import sqlalchemy.exc
+
+from harborlight.ledger.book import Ledger, Rules
+from harborlight.logs import OnceLogger
+from harborlight.snapshot import CollectorSnapshot, Snapshot
+from harborlight.sources.observation import Observation
+from harborlight.views.metrics import Page
+
+log = logging.getLogger(__name__)
+
+
+class Source(Protocol):
+    """Something that is looked at. ``look`` never raises for what it finds."""
+
+    name: str
+
+    def look(self, now: float) -> Observation: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reload:
+    """A configuration to take over: the rules, and the sources that go with them."""
+
+    rules: Rules
+    sources: tuple[Source, ...]
+
+
+class Service:
+    """Refreshes a snapshot from sources and ledger; one thread refreshes, any number read.
+
+    ``tasks``: whether pages have the per-task families. ``clock``: seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        sources: Sequence[Source],
+        *,
+        tasks: bool = True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._ledger = ledger
+        self._sources = tuple(sources)
+        self._tasks = tasks
+        self._clock = clock
+        self._page: Page | None = None
+        self._collectors: dict[str, CollectorSnapshot] = {}
+        self._once = OnceLogger(log)
+        self._wake = threading.Event()
+        self._pending: Reload | None = None
+        self._reload_success = True
+        self._reload_timestamp = clock()
+
+    @property
+    def page(self) -> Page | None:
+        """The newest page; None before the first refresh."""
+        return self._page
+
+    @property
+    def snapshot(self) -> Snapshot | None:
+        return self._page.snapshot if self._page else None
+
+    def refresh(self) -> Page:
+        """One round. A broken source costs its own news, a failed write the whole round's."""
+        self._take_over()
+        for source in self._sources:
+            self._look(source)
+        committed = self._collect("ledger", self._ledger.commit)
+        page = self._put_together(fresh=committed)
+        self._page = page
+        return page
+
+    def run(self, stop: threading.Event, interval: Callable[[], float]) -> None:
+        """Refresh every ``interval()`` seconds until ``stop`` is set, or at once when woken."""
+        while not stop.is_set():
+            started = time.monotonic()
+            try:
+                self.refresh()
+            except Exception:
+                # Whatever it is, the exporter goes on serving what it has.
+                log.exception("refresh failed")
+            self._wake.wait(max(0.05, interval() - (time.monotonic() - started)))
+            self._wake.clear()
+
+    def wake(self) -> None:
+        """End the wait for the next refresh."""
+        self._wake.set()
+
+    def reload(self, load: Callable[[], Reload]) -> None:
+        """Take over a new configuration with the next refresh.
+
+        What ``load`` raises is passed on; the configuration before goes on and a metric says so.
+        """
+        try:
+            self._pending = load()
+        except Exception:
+            self._reload_success = False
+            raise
+        finally:
+            self.wake()
+
+    def _take_over(self) -> None:
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            self._sources = pending.sources
+            self._ledger.configure(pending.rules)
+            self._reload_success = True
+            self._reload_timestamp = self._clock()
+            log.info("configuration reloaded")
+
+    def _look(self, source: Source) -> None:
+        def look() -> bool:
+            observation = source.look(self._clock())
+            self._ledger.take(observation)
+            current = set()
+            for problem in observation.problems:
+                current.add(("unreadable file", problem.subject))
+                self._once.warning("unreadable file", problem.subject, reason=problem.reason)
+            for failure in observation.failures:
+                current.add(("cannot look", failure.subject))
+                self._once.warning("cannot look", failure.subject, reason=failure.reason)
+            self._once.forget_others(source.name, current)
+            return not observation.failures
+
+        self._collect(source.name, look)
+
+    def _collect(self, name: str, work: Callable[[], bool | None]) -> bool:
+        """Do a collector's work, time it, and turn whatever it raises into its failure."""
+        started = time.monotonic()
+        last = self._collectors.get(name)
+        try:
+            success = work() is not False
+        except sqlalchemy.exc.SQLAlchemyError as error:
+            log.error("collector failed", extra={"collector": name, "error": type(error).__name__})
+            success = False
+        except Exception:
+            log.exception("collector failed", extra={"collector": name})
+            success = False
+        self._collectors[name] = CollectorSnapshot(
+            name=name,
+            success=success,
+            duration_seconds=time.monotonic() - started,
+            last_success=self._clock() if success else last.last_success if last else None,
+        )
+        return success
+
+    def _put_together(self, *, fresh: bool) -> Page:
+        """The next page; without a commit the one before, with the failure shown on it."""
+        last = self._page
+        if fresh or last is None:
+            snapshot = Snapshot(
+                version=self._ledger.version if fresh else -1,
+                at=self._clock(),
+                runs=self._ledger.runs() if fresh else (),
+                jobs=self._ledger.jobs() if fresh else (),
+                counters=self._ledger.counters() if fresh else {},
+                ledger_trials=self._ledger.n_trials if fresh else 0,
+            )
+        else:
+            snapshot = last.snapshot
+        snapshot = replace(
+            snapshot,
+            collectors=tuple(self._collectors[name] for name in sorted(self._collectors)),
+            config_reload_success=self._reload_success,
+            config_reload_timestamp=self._reload_timestamp,
+        )
+        return Page(snapshot, tasks=self._tasks, previous=last)

@@ -1,0 +1,1 @@
+"""Sources: what touches the world and turns it into records."""

@@ -1,0 +1,51 @@
+"""What one look at a source brought: the language between sources and ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from harborlight.records import JobRecord, TrialRecord
+
+
+@dataclass(frozen=True, slots=True)
+class JobSighting:
+    """A job as it stood at one look.
+
+    ``held``: a process writes its log (None: cannot be told). ``listing``: the names of all
+    trials whose directories stand (None: as before). ``origin`` tells one directory from another
+    of the same job. ``resumable``: config, lock and result could be read.
+    """
+
+    record: JobRecord
+    held: bool | None = None
+    resumable: bool = True
+    unreadable_files: int = 0
+    last_change: float | None = None
+    listing: frozenset[str] | None = None
+    origin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that could not be read. ``subject`` is a path: for the log only."""
+
+    subject: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """All that is new since the look before.
+
+    ``present_jobs``: ids of the jobs whose directory stands now (None: this source cannot tell).
+    ``failures``: why a whole place could not be looked at; empty means that the look succeeded.
+    ``unsettled``: files that are being written right now and are worth another look soon.
+    """
+
+    jobs: Mapping[str, JobSighting] = field(default_factory=dict)
+    trials: tuple[TrialRecord, ...] = ()
+    present_jobs: frozenset[str] = frozenset()
+    problems: tuple[Problem, ...] = ()
+    failures: tuple[Problem, ...] = ()
+    unsettled: int = 0

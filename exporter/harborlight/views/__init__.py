@@ -1,0 +1,1 @@
+"""Views: what a snapshot looks like to Prometheus and on a terminal."""

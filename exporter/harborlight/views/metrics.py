@@ -1,0 +1,277 @@
+"""A snapshot as Prometheus families, and the page made of them."""
+
+from __future__ import annotations
+
+import gzip
+import importlib.metadata
+import platform
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Final
+
+from prometheus_client import PROCESS_COLLECTOR
+from prometheus_client.core import Metric as Family
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from harborlight import __version__
+from harborlight.ledger import accounts
+from harborlight.ledger.faults import Boundary, Cause, Phase
+from harborlight.ledger.jobs import JobState
+from harborlight.ledger.ownership import AttemptState, Resolution, TrialState
+from harborlight.snapshot import JobSnapshot, RunSnapshot, Snapshot, TaskSnapshot
+from harborlight.views import catalogue as c
+from harborlight.views.catalogue import CATALOGUE, Kind, Metric
+
+FAULT_PLACES: Final = (
+    (Phase.ENVIRONMENT, Cause.CONTAINER),
+    (Phase.AGENT, Cause.CONTAINER),
+    (Phase.AGENT, Cause.SERVING),
+    (Phase.AGENT, Cause.AGENT),
+    (Phase.AGENT, Cause.CANCELLED),
+    (Phase.VERIFIER, Cause.VERIFIER),
+    (Phase.UNKNOWN, Cause.INTERRUPTED),
+    (Phase.UNKNOWN, Cause.UNREADABLE),
+)
+"""Phases and causes that are shown from 0 on, so that ``increase()`` sees a first fault."""
+
+_OPEN_PLACES: Final = (
+    *((cause, boundary) for cause in Cause for boundary in (Boundary.RESUME, Boundary.RERUN)),
+    (Cause.VERIFIER, Boundary.REGRADE),
+)
+_SCORED_CAUSES: Final = (Cause.CONTAINER, Cause.SERVING, Cause.AGENT, Cause.VERIFIER)
+_PHASES: Final = ("environment", "agent_setup", "agent", "verifier")
+_TOKEN_KINDS: Final = ("input", "cached_input", "output")
+_RESULTS: Final = ("passed", "failed")
+
+CounterTree = Mapping[str, Mapping[tuple[str, ...], float]]
+
+
+class Families:
+    """Collects samples into the catalogue's families, in the catalogue's order."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, Family] = {}
+
+    def add(self, metric: Metric, value: float | None, *labels: str) -> None:
+        """One sample; None is no sample. ``labels``: values in the catalogue's order."""
+        if value is None:
+            return
+        family = self._family(metric)
+        family.add_sample(
+            metric.full_name, dict(zip(metric.labels, labels, strict=True)), float(value)
+        )
+
+    def add_histogram(self, metric: Metric, counts: list[float], total: float, *labels: str) -> None:
+        """One histogram: ``counts`` a bucket (not cumulative), the last one is +Inf's."""
+        family = self._family(metric)
+        given = dict(zip(metric.labels, labels, strict=True))
+        so_far = 0.0
+        for index, count in enumerate(counts):
+            so_far += count
+            bucket = {**given, "le": accounts.bucket_label(index)}
+            family.add_sample(f"{metric.full_name}_bucket", bucket, so_far)
+        family.add_sample(f"{metric.full_name}_count", given, so_far)
+        family.add_sample(f"{metric.full_name}_sum", given, total)
+
+    def _family(self, metric: Metric) -> Family:
+        family = self._families.get(metric.name)
+        if family is None:
+            # In the library's model an info or counter is named without its suffix.
+            name = metric.full_name.removesuffix("_total").removesuffix(
+                "_info" if metric.kind is Kind.INFO else ""
+            )
+            family = self._families[metric.name] = Family(name, metric.help, metric.kind.value)
+        return family
+
+    def __iter__(self) -> Iterator[Family]:
+        for name in CATALOGUE:
+            if name in self._families:
+                yield self._families[name]
+
+
+def knowledge(snapshot: Snapshot, *, tasks: bool = True) -> Families:
+    """What the ledger knows: the run, task and job families."""
+    families = Families()
+    for run in snapshot.runs:
+        _run(families, run, snapshot.counters.get(run.label, {}))
+        if tasks:
+            for task in run.tasks:
+                _task(families, run.label, task)
+    for job in snapshot.jobs:
+        _job(families, job)
+    return families
+
+
+def condition(snapshot: Snapshot) -> Families:
+    """How the exporter itself is doing."""
+    families = Families()
+    families.add(
+        c.BUILD_INFO, 1, __version__, importlib.metadata.version("harbor"), platform.python_version()
+    )
+    for collector in snapshot.collectors:
+        families.add(c.COLLECTOR_SUCCESS, collector.success, collector.name)
+        families.add(c.COLLECTOR_DURATION, collector.duration_seconds, collector.name)
+        families.add(c.COLLECTOR_LAST_SUCCESS, collector.last_success, collector.name)
+    families.add(c.SNAPSHOT_TIMESTAMP, snapshot.at)
+    families.add(c.LEDGER_TRIALS, snapshot.ledger_trials)
+    families.add(c.CONFIG_RELOAD_SUCCESS, snapshot.config_reload_success)
+    families.add(c.CONFIG_RELOAD_TIMESTAMP, snapshot.config_reload_timestamp)
+    return families
+
+
+def _run(families: Families, run: RunSnapshot, counters: CounterTree) -> None:
+    add, label = families.add, run.label
+    add(c.RUN_INFO, 1, label, run.title, run.agent, run.agent_version, run.model, run.dataset)
+    add(c.RUN_TARGET_KNOWN, run.target is not None, label)
+    add(c.RUN_TASKS, len(run.tasks), label)
+    add(c.RUN_TASKS_COMPLETE, run.tasks_complete, label)
+    add(c.RUN_ATTEMPTS_TARGET, run.target, label)
+    for state in AttemptState:
+        add(c.RUN_ATTEMPTS, run.states[state], label, state)
+    add(c.RUN_ATTEMPTS_PASSED, run.passed, label)
+    add(c.RUN_ATTEMPTS_SURPLUS, run.surplus, label)
+    add(c.RUN_STALE_CONTENT, run.stale_content, label)
+    add(c.RUN_WITHOUT_KEY, run.without_key, label)
+    for cause in _with(_SCORED_CAUSES, run.scored_with_exception):
+        add(c.RUN_SCORED_WITH_EXCEPTION, run.scored_with_exception.get(cause, 0), label, cause)
+    add(c.RUN_SUPERSEDED, run.superseded, label)
+    _counter(families, c.RUN_VERDICTS, label, counters, [(r,) for r in _RESULTS])
+    _counter(families, c.RUN_DISCARDED, label, counters, [(r,) for r in _RESULTS])
+    _counter(families, c.RUN_FAULTS_TOTAL, label, counters, [(p, q) for p, q in FAULT_PLACES])
+    _counter(families, c.RUN_FAULTS_BY_TYPE, label, counters, [])
+    for place in _with(_OPEN_PLACES, run.faults_open):
+        add(c.RUN_FAULTS_OPEN, run.faults_open.get(place, 0), label, *place)
+    for resolution in Resolution:
+        add(c.RUN_FAULTS_BY_RESOLUTION, run.resolutions.get(resolution, 0), label, resolution)
+    for cause in Cause:
+        add(c.RUN_FAULT_TASKS, run.fault_tasks.get(cause, 0), label, cause)
+    if run.retries_known:
+        _counter(families, c.RUN_RETRIES, label, counters, [()])
+    for phase in _PHASES:
+        _durations(families, label, phase, counters)
+    _counter(families, c.RUN_TOKENS, label, counters, [(k,) for k in _TOKEN_KINDS])
+    _counter(families, c.RUN_COST, label, counters, [()])
+    add(c.RUN_STARTED, run.started, label)
+    add(c.RUN_LAST_VERDICT, run.last_verdict, label)
+
+
+def _with[K](known: Iterable[K], found: Iterable[K]) -> list[K]:
+    """The label values shown from 0 on, and whatever else was found."""
+    return list(dict.fromkeys([*known, *found]))
+
+
+def _counter(
+    families: Families,
+    metric: Metric,
+    run: str,
+    counters: CounterTree,
+    initial: list[tuple[str, ...]],
+) -> None:
+    values = counters.get(metric.name, {})
+    for labels in _with(initial, sorted(values)):
+        families.add(metric, values.get(labels, 0.0), run, *labels)
+
+
+def _durations(families: Families, run: str, phase: str, counters: CounterTree) -> None:
+    buckets = counters.get(accounts.DURATION_BUCKET, {})
+    counts = [
+        buckets.get((phase, accounts.bucket_label(index)), 0.0)
+        for index in range(len(accounts.DURATION_BUCKETS) + 1)
+    ]
+    total = counters.get(accounts.DURATION_SUM, {}).get((phase,), 0.0)
+    families.add_histogram(c.RUN_PHASE_DURATION, counts, total, run, phase)
+
+
+def _task(families: Families, run: str, task: TaskSnapshot) -> None:
+    add, label = families.add, task.label
+    add(c.TASK_ATTEMPTS_TARGET, task.target if task.target_known else None, run, label)
+    for state in AttemptState:
+        add(c.TASK_ATTEMPTS, task.states[state], run, label, state)
+    add(c.TASK_ATTEMPTS_PASSED, task.passed, run, label)
+    add(c.TASK_USUAL_DURATION, task.usual_duration, run, label)
+    add(c.TASK_OLDEST_START, task.oldest_running_start, run, label)
+
+
+def _job(families: Families, job: JobSnapshot) -> None:
+    add, label = families.add, job.label
+    add(c.JOB_INFO, 1, label, job.harbor_version)
+    for state in JobState:
+        add(c.JOB_STATE, job.state is state, label, state)
+    for trial_state in TrialState:
+        add(c.JOB_TRIALS, job.trials.get(trial_state, 0), label, trial_state)
+    add(c.JOB_STARTED, job.started, label)
+    add(c.JOB_FINISHED, job.finished, label)
+    add(c.JOB_LAST_CHANGE, job.last_change, label)
+    add(c.JOB_UNREADABLE, job.unreadable_files, label)
+
+
+class _Fixed(Collector):
+    def __init__(self, families: Iterable[Family]) -> None:
+        self._families = tuple(families)
+
+    def collect(self) -> Iterable[Family]:
+        return self._families
+
+
+class Page:
+    """The page of one snapshot, in each format rendered once.
+
+    Runs, tasks and jobs are taken over from the page before where nothing changed in them.
+    """
+
+    def __init__(
+        self, snapshot: Snapshot, *, tasks: bool = True, previous: Page | None = None
+    ) -> None:
+        self.snapshot = snapshot
+        self._tasks = tasks
+        self._lock = threading.Lock()
+        self._rendered: dict[str, tuple[str, bytes, bytes]] = {}
+        self._bodies: dict[str, bytes] = {}
+        if previous is not None and previous.snapshot.version == snapshot.version:
+            self._bodies = previous._bodies
+
+    def render(self, accept: str) -> tuple[str, bytes, bytes]:
+        """(content type, page, the same gzipped) in the format that ``accept`` asks for."""
+        encoder, content_type = _FORMATS[negotiate(accept)]
+        with self._lock:
+            page = self._rendered.get(content_type)
+            if page is None:
+                if content_type not in self._bodies:
+                    body = encoder(_Fixed(knowledge(self.snapshot, tasks=self._tasks)))
+                    self._bodies[content_type] = body.removesuffix(b"# EOF\n")
+                own = _Fixed([*condition(self.snapshot), *PROCESS_COLLECTOR.collect()])
+                whole = self._bodies[content_type] + encoder(own)
+                page = (content_type, whole, gzip.compress(whole, compresslevel=3, mtime=0))
+                self._rendered[content_type] = page
+        return page
+
+
+TEXT: Final = "text"
+OPENMETRICS: Final = "openmetrics"
+
+_FORMATS: Final[Mapping[str, tuple[Callable[[Collector], bytes], str]]] = {
+    TEXT: choose_encoder("text/plain"),
+    OPENMETRICS: choose_encoder("application/openmetrics-text"),
+}
+
+
+def negotiate(accept: str) -> str:
+    """TEXT, or OPENMETRICS where the Accept header prefers a version of it that is spoken here.
+
+    The library's own choice minds no q-values and gives back whatever version it is sent.
+    """
+    best: dict[str, float] = {TEXT: 0.0, OPENMETRICS: 0.0}
+    for offer in accept.split(","):
+        kind, *parameters = (part.strip().lower() for part in offer.split(";"))
+        given = dict(p.split("=", 1) for p in parameters if "=" in p)
+        try:
+            quality = float(given.get("q", 1))
+        except ValueError:
+            continue
+        spoken = given.get("version", "1.0.0").startswith("1.")
+        if kind == "application/openmetrics-text" and spoken:
+            best[OPENMETRICS] = max(best[OPENMETRICS], quality)
+        elif kind in ("text/plain", "text/*", "*/*"):
+            best[TEXT] = max(best[TEXT], quality)
+    return OPENMETRICS if best[OPENMETRICS] > best[TEXT] else TEXT

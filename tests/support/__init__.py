@@ -1,0 +1,1 @@
+"""What the tests share: real Harbor jobs, a running exporter, recorded sequences."""

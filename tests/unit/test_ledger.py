@@ -1,0 +1,581 @@
+"""The rules of attempts, one example a rule; each expected value is worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from harborlight.ledger import Ledger, LedgerError, Store
+from harborlight.ledger.book import Rules
+from harborlight.ledger.faults import Boundary, Cause
+from harborlight.ledger.jobs import JobState
+from harborlight.ledger.outcomes import RewardRule
+from harborlight.ledger.ownership import Resolution
+from harborlight.ledger.runs import RunDefinition
+from harborlight.records import TaskRef
+from harborlight.sources.observation import JobSighting, Observation
+from support.records import (
+    DIGEST,
+    OTHER_DIGEST,
+    TASK,
+    Watched,
+    job_record,
+    plan,
+    states,
+    trial,
+)
+
+SUPERSEDING = Rules(runs=(RunDefinition("run", jobs=("main",), supersedes=("regrade",)),))
+
+
+def _regrade_of(*sources: str, digest: str = DIGEST, **fields: object) -> object:
+    return job_record(
+        "regrade",
+        *(plan(1, digest=digest, source_trial=source, source_task=TASK) for source in sources),
+        created=50.0,
+        source_jobs=("main",),
+        **fields,
+    )
+
+
+class TestStates:
+    """Where an attempt stands."""
+
+    def test_planned_but_not_started_is_queued(self) -> None:
+        """A live job's plan is work to come, before any directory exists."""
+        watched = Watched()
+        watched.see(job_record("main", plan(5)), held=True)
+        assert (watched.run().target, states(watched.run())) == (5, "0/0/5/0/0")
+
+    def test_each_state_at_once(self) -> None:
+        """One scored 0, one running, one fault, two still queued, in a live job."""
+        watched = Watched()
+        watched.see(
+            job_record("main", plan(5)),
+            trial("a", "1", job="main", reward=0.0),
+            trial("b", job="main"),
+            trial("c", "3", job="main", exceptions=("ApiError",)),
+            held=True,
+        )
+        assert states(watched.run()) == "1/1/2/1/0"
+        assert watched.run().passed == 0
+        assert watched.run().faults_open == {(Cause.SERVING, Boundary.RESUME): 1}
+
+    def test_a_finished_job_runs_nothing_more(self) -> None:
+        """Open trials of an ended job are faults, its unstarted plan is unplanned."""
+        watched = Watched()
+        watched.see(
+            job_record("main", plan(4), finished_at=200.0),
+            trial("a", "1", job="main", reward=1.0),
+            trial("b", job="main"),
+        )
+        assert states(watched.run()) == "1/0/0/1/2"
+        assert watched.run().faults_open == {(Cause.INTERRUPTED, Boundary.RESUME): 1}
+
+    def test_unverified_leaves_its_attempt_unplanned(self) -> None:
+        """Verification was off: neither a verdict nor a fault."""
+        watched = Watched()
+        watched.see(
+            job_record("main", plan(1), finished_at=200.0),
+            trial("a", "1", job="main", verification_off=True),
+        )
+        assert states(watched.run()) == "0/0/0/0/1"
+        assert not watched.run().resolutions
+
+    def test_unknown_liveness_counts_as_live(self) -> None:
+        """Over a network file system nobody can be seen to hold the log."""
+        watched = Watched()
+        watched.see(job_record("main", plan(2)), trial("a", job="main"), held=None)
+        assert watched.ledger.jobs()[0].state is JobState.UNKNOWN
+        assert states(watched.run()) == "0/1/1/0/0"
+
+    def test_let_go_without_an_end_is_interrupted(self) -> None:
+        """Held at one look, not held at the next, and no end written."""
+        watched = Watched()
+        record = job_record("main", plan(2))
+        watched.see(record, trial("a", job="main"), held=True)
+        watched.see(record, held=False)
+        assert watched.ledger.jobs()[0].state is JobState.INTERRUPTED
+        assert states(watched.run()) == "0/0/0/1/1"
+
+    def test_a_resume_takes_up_what_an_interruption_left(self) -> None:
+        """The old name never comes back; its slot is planned again, then run under a new name."""
+        watched = Watched()
+        record = job_record("main", plan(2), incarnation=1.0)
+        watched.see(record, trial("a", job="main", at=20.0), held=True, listing=frozenset({"a"}))
+        watched.see(record, held=False, listing=frozenset({"a"}))
+        watched.see(record, held=False, listing=frozenset())
+        assert states(watched.run()) == "0/0/0/1/1"
+        resumed = replace(record, incarnation=100.0, updated_at=100.0)
+        watched.see(resumed, held=True, listing=frozenset())
+        assert states(watched.run()) == "0/0/2/0/0"
+        watched.see(
+            resumed, trial("b", job="main", at=120.0), held=True, listing=frozenset({"b"})
+        )
+        assert states(watched.run()) == "0/1/1/0/0"
+        assert watched.run().resolutions == {Resolution.PENDING: 1}
+
+    def test_back_off_before_a_retry_is_running(self) -> None:
+        """Harbor removes the directory at once and waits; the slot is still held."""
+        watched = Watched()
+        record = job_record("main", plan(1), max_retries=2)
+        watched.see(record, trial("a", job="main"), held=True, listing=frozenset({"a"}))
+        watched.see(record, held=True, listing=frozenset())
+        assert states(watched.run()) == "0/1/0/0/0"
+
+    def test_a_seen_fault_in_back_off_is_running_and_pending(self) -> None:
+        """The failed execution was caught in time: counted, and its retry awaited."""
+        watched = Watched()
+        record = job_record("main", plan(1), max_retries=2)
+        fault = trial("a", "1", job="main", exceptions=("ApiError",))
+        watched.see(record, fault, held=True, listing=frozenset({"a"}))
+        assert states(watched.run()) == "0/0/0/1/0"
+        watched.see(record, held=True, listing=frozenset())
+        assert states(watched.run()) == "0/1/0/0/0"
+        assert watched.run().resolutions == {Resolution.PENDING: 1}
+        again = trial("a", "2", job="main", reward=1.0, at=200.0)
+        watched.see(record, again, held=True, listing=frozenset({"a"}))
+        assert states(watched.run()) == "1/0/0/0/0"
+        assert watched.run().resolutions == {Resolution.RETRIED: 1}
+        assert watched.counter("main", "run_faults_total", "agent", "serving") == 1
+
+    def test_an_excluded_exception_is_not_retried(self) -> None:
+        """A vanished fault that the job does not retry stays a fault."""
+        watched = Watched()
+        record = job_record("main", plan(1), max_retries=2, retry_exclude=("ApiError",))
+        fault = trial("a", "1", job="main", exceptions=("ApiError",))
+        watched.see(record, fault, held=True, listing=frozenset({"a"}))
+        watched.see(record, held=True, listing=frozenset())
+        assert states(watched.run()) == "0/0/0/1/0"
+
+
+class TestVerdicts:
+    """What counts as a verdict, and whose it is."""
+
+    def test_a_discarded_verdict_is_counted_and_gives_way(self) -> None:
+        """Harbor retried a valid verdict: the last execution's is the lineage's."""
+        watched = Watched()
+        record = job_record("main", plan(1), max_retries=2)
+        first = trial("a", "1", job="main", reward=1.0, exceptions=("ValueError",))
+        watched.see(record, first, held=True, listing=frozenset({"a"}))
+        assert (states(watched.run()), watched.run().passed) == ("1/0/0/0/0", 1)
+        watched.see(record, held=True, listing=frozenset())
+        assert states(watched.run()) == "0/1/0/0/0"
+        second = trial("a", "2", job="main", reward=0.0, at=200.0)
+        watched.see(record, second, held=True, listing=frozenset({"a"}))
+        assert (states(watched.run()), watched.run().passed) == ("1/0/0/0/0", 0)
+        assert watched.counter("main", "run_verdicts_discarded_total", "passed") == 1
+        assert watched.counter("main", "run_verdicts_total", "passed") == 1
+        assert watched.counter("main", "run_verdicts_total", "failed") == 1
+
+    @pytest.mark.parametrize(("before", "after"), [(1.0, 0.0), (0.0, 1.0)])
+    def test_a_regrade_does_not_replace_a_valid_verdict(self, before: float, after: float) -> None:
+        """Nobody can pick the better of two."""
+        watched = Watched()
+        watched.see(
+            job_record("main", plan(1), finished_at=90.0),
+            trial("a", "1", job="main", reward=before),
+        )
+        watched.see(
+            _regrade_of("1", finished_at=300.0),
+            trial("b", "2", job="regrade", reward=after, at=250.0, source_trial="1"),
+        )
+        run = watched.run()
+        assert (run.target, states(run), run.passed) == (1, "1/0/0/0/0", int(before))
+        assert (run.superseded, run.surplus) == (0, 0)
+
+    @pytest.mark.parametrize(("before", "after"), [(1.0, 0.0), (0.0, 1.0)])
+    def test_a_superseding_regrade_replaces_it(self, before: float, after: float) -> None:
+        """Configuration says so; the attempt stays one and keeps its place."""
+        watched = Watched(SUPERSEDING)
+        watched.see(
+            job_record("main", plan(1), finished_at=90.0),
+            trial("a", "1", job="main", reward=before),
+        )
+        watched.see(
+            _regrade_of("1", finished_at=300.0),
+            trial("b", "2", job="regrade", reward=after, at=250.0, source_trial="1"),
+        )
+        run = watched.run("run")
+        assert (states(run), run.passed, run.superseded) == ("1/0/0/0/0", int(after), 1)
+        assert run.last_verdict == 100.0
+
+    def test_a_regrade_fills_a_missing_verdict(self) -> None:
+        """A verifier's fault is closed by the regrade's verdict; a running one holds it."""
+        watched = Watched()
+        fault = trial("a", "1", job="main", exceptions=("VerifierTimeoutError",))
+        fault = replace(fault, separate_verifier=True)
+        watched.see(job_record("main", plan(1), finished_at=90.0), fault)
+        assert watched.run().faults_open == {(Cause.VERIFIER, Boundary.REGRADE): 1}
+        record = _regrade_of("1")
+        watched.see(record, held=True)
+        assert states(watched.run()) == "0/0/1/0/0"
+        watched.see(record, trial("b", job="regrade", at=240.0, source_trial="1"), held=True)
+        assert states(watched.run()) == "0/1/0/0/0"
+        watched.see(
+            replace(record, finished_at=300.0),
+            trial("b", "2", job="regrade", reward=1.0, at=250.0, source_trial="1"),
+        )
+        assert states(watched.run()) == "1/0/0/0/0"
+        assert watched.run().resolutions == {Resolution.REGRADED: 1}
+
+    def test_a_running_regrade_leaves_a_scored_lineage_scored(self) -> None:
+        """It only looks again."""
+        watched = Watched()
+        watched.see(job_record("main", plan(1)), trial("a", "1", job="main", reward=1.0))
+        watched.see(_regrade_of("1"), trial("b", job="regrade", source_trial="1"), held=True)
+        assert states(watched.run()) == "1/0/0/0/0"
+
+    def test_regrades_of_an_unread_source_meet_at_its_id_and_merge_with_it(self) -> None:
+        """Two regrades of one trial are one lineage, before and after the source is read."""
+        watched = Watched()
+        watched.see(
+            _regrade_of("1", finished_at=300.0),
+            trial("b", "2", job="regrade", reward=1.0, at=250.0, source_trial="1"),
+        )
+        assert states(watched.run("regrade")) == "1/0/0/0/0"
+        watched.see(
+            job_record("main", plan(1), finished_at=90.0), trial("a", "1", job="main", reward=0.0)
+        )
+        run = watched.run("main")
+        assert (run.target, states(run), run.passed) == (1, "1/0/0/0/0", 0)
+        assert [r.label for r in watched.ledger.runs()] == ["main"]
+
+    def test_a_regrades_copied_usage_and_exception_count_once(self) -> None:
+        """Harbor copies tokens, cost and the agent's exception into the regrade's result."""
+        watched = Watched()
+        usage = {"input_tokens": 100, "cache_tokens": 40, "output_tokens": 7, "cost_usd": 0.5}
+        failed = trial("a", "1", job="main", exceptions=("ApiError",), **usage)
+        watched.see(job_record("main", plan(1), finished_at=90.0), failed)
+        again = replace(failed, job_id="regrade", name="b", execution="2", source_trial="1")
+        watched.see(_regrade_of("1", finished_at=300.0), again)
+        assert watched.counter("main", "run_tokens_total", "input") == 60
+        assert watched.counter("main", "run_tokens_total", "cached_input") == 40
+        assert watched.counter("main", "run_cost_usd_total") == 0.5
+        assert watched.counter("main", "run_faults_total", "agent", "serving") == 1
+        assert watched.run().resolutions == {Resolution.OPEN: 1}
+
+    def test_types_declared_invalid_void_a_reward(self) -> None:
+        """Configuration may declare types invalid, never valid."""
+        rule = RewardRule(invalid_exceptions=frozenset({"ValueError"}))
+        watched = Watched(Rules(runs=(RunDefinition("run", jobs=("main",), reward=rule),)))
+        watched.see(
+            job_record("main", plan(2), finished_at=200.0),
+            trial("a", "1", job="main", reward=1.0, exceptions=("ValueError",)),
+            trial("b", "2", job="main", reward=1.0, exceptions=("AgentTimeoutError",)),
+        )
+        run = watched.run("run")
+        assert states(run) == "1/0/0/1/0"
+        assert run.scored_with_exception == {Cause.AGENT: 1}
+
+    @pytest.mark.parametrize(
+        ("key", "rewards", "passed", "without"),
+        [
+            (None, (("reward", 1.0), ("style", 0.2)), 1, 0),
+            (None, (("accuracy", 1.0),), 1, 0),
+            (None, (("accuracy", 1.0), ("speed", 1.0)), 0, 1),
+            ("style", (("reward", 1.0), ("style", 0.2)), 0, 0),
+            ("style", (("reward", 1.0),), 0, 1),
+        ],
+    )
+    def test_the_reward_key(
+        self, key: str | None, rewards: tuple[tuple[str, float], ...], passed: int, without: int
+    ) -> None:
+        """The configured key, else `reward`, else the only one, else scored without key."""
+        watched = Watched(
+            Rules(runs=(RunDefinition("run", jobs=("main",), reward=RewardRule(key=key)),))
+        )
+        watched.see(
+            job_record("main", plan(1), finished_at=200.0),
+            trial("a", "1", job="main", reward=1.0, rewards=rewards),
+        )
+        run = watched.run("run")
+        assert (states(run), run.passed, run.without_key) == ("1/0/0/0/0", passed, without)
+
+
+class TestOwnership:
+    """First come, first served, by the time of the first valid verdict."""
+
+    def test_a_job_found_late_takes_what_was_first(self) -> None:
+        """The order of the verdicts decides, not that of the discovery."""
+        rules = Rules(runs=(RunDefinition("run", jobs=("main", "late"), attempts=1),))
+        watched = Watched(rules)
+        watched.see(
+            job_record("main", plan(1)), trial("a", "1", job="main", reward=1.0, at=200.0)
+        )
+        assert watched.run("run").passed == 1
+        watched.see(
+            job_record("late", plan(1)), trial("b", "2", job="late", reward=0.0, at=100.0)
+        )
+        run = watched.run("run")
+        assert (run.target, states(run), run.passed, run.surplus) == (1, "1/0/0/0/0", 0, 1)
+
+    def test_a_rerun_under_a_new_digest_owns_its_predecessors_attempt(self) -> None:
+        """Verdicts on another version of the task are stale content."""
+        rules = Rules(runs=(RunDefinition("run", jobs=("main", "again")),))
+        watched = Watched(rules)
+        watched.see(job_record("main", plan(1)), trial("a", "1", job="main", reward=1.0))
+        watched.see(
+            job_record("again", plan(1, digest=OTHER_DIGEST), created=60.0),
+            trial("b", "2", job="again", reward=0.0, at=300.0, digest=OTHER_DIGEST),
+        )
+        run = watched.run("run")
+        assert (run.target, states(run), run.passed) == (1, "1/0/0/0/0", 0)
+        assert (run.stale_content, run.surplus) == (1, 0)
+
+    def test_the_content_can_be_configured(self) -> None:
+        """Then the older version's verdict counts and the newer one is stale."""
+        definition = RunDefinition("run", jobs=("main", "again"), content={"task": DIGEST})
+        watched = Watched(Rules(runs=(definition,)))
+        watched.see(job_record("main", plan(1)), trial("a", "1", job="main", reward=1.0))
+        watched.see(
+            job_record("again", plan(1, digest=OTHER_DIGEST), created=60.0),
+            trial("b", "2", job="again", reward=0.0, at=300.0, digest=OTHER_DIGEST),
+        )
+        assert (watched.run("run").passed, watched.run("run").stale_content) == (1, 1)
+
+    def test_a_regrade_on_changed_content_replaces_by_itself(self) -> None:
+        """A diff job's regrade keeps the lineage and brings its verdict up to date."""
+        watched = Watched()
+        watched.see(
+            job_record("main", plan(1), finished_at=90.0), trial("a", "1", job="main", reward=1.0)
+        )
+        watched.see(
+            _regrade_of("1", digest=OTHER_DIGEST, finished_at=300.0),
+            trial(
+                "b", "2", job="regrade", reward=0.0, at=250.0, source_trial="1", digest=OTHER_DIGEST
+            ),
+        )
+        run = watched.run()
+        assert (states(run), run.passed, run.superseded) == ("1/0/0/0/0", 0, 1)
+        assert run.stale_content == 0
+
+    def test_a_copy_changes_nothing(self) -> None:
+        """The same job in another directory, seen in an earlier state."""
+        watched = Watched()
+        record = job_record("main", plan(2), updated_at=500.0, finished_at=500.0)
+        scored = trial("a", "1", job="main", reward=1.0)
+        watched.see(record, scored, trial("b", "2", job="main", reward=0.0))
+        before = watched.ledger.runs()
+        stale = replace(record, name="copy", updated_at=100.0, finished_at=None)
+        watched.see(stale, scored, trial("b", job="main", at=90.0))
+        assert watched.ledger.runs() == before
+        assert watched.ledger.jobs()[0].state is JobState.FINISHED
+
+    def test_a_renamed_directory_is_the_same_job_and_run(self) -> None:
+        """Its id tells."""
+        watched = Watched()
+        record = job_record("main", plan(1))
+        watched.see(record, trial("a", "1", job="main", reward=1.0))
+        watched.see(replace(record, name="renamed"), trial("a", "1", job="main", reward=1.0))
+        assert [run.label for run in watched.ledger.runs()] == ["main"]
+        assert watched.ledger.n_trials == 1
+
+    def test_a_new_job_in_an_old_folders_place_starts_from_nothing(self) -> None:
+        """Another id under the same name is another run, told apart by a short id."""
+        watched = Watched()
+        watched.see(
+            job_record("11111111-1", plan(1), name="main"),
+            trial("a", "1", job="11111111-1", reward=1.0),
+        )
+        watched.see(job_record("22222222-2", plan(1), name="main", created=9.0), held=True)
+        assert states(watched.run("main")) == "1/0/0/0/0"
+        assert states(watched.run("main-22222222")) == "0/0/1/0/0"
+
+    def test_two_organisations_with_one_task_name_are_two_tasks(self) -> None:
+        """A registry prefix is part of a task's name."""
+        one, other = TaskRef("set", "first/task"), TaskRef("set", "second/task")
+        watched = Watched()
+        watched.see(
+            job_record("main", plan(1, one), plan(1, other), finished_at=200.0),
+            trial("a", "1", job="main", reward=1.0, task=one),
+            trial("b", "2", job="main", reward=1.0, task=one, at=120.0),
+        )
+        run = watched.run()
+        assert {task.label: task.states["scored"] for task in run.tasks} == {
+            "first/task": 1,
+            "second/task": 0,
+        }
+        assert run.surplus == 1
+
+    def test_several_evaluations_of_one_job_are_several_runs(self) -> None:
+        """One run per agent, model and dataset, named by what differs."""
+        watched = Watched()
+        watched.see(job_record("main", plan(1), plan(2, agent="pkg.mod:Other")))
+        assert {run.label: run.target for run in watched.ledger.runs()} == {
+            "main/agent": 1,
+            "main/Other": 2,
+        }
+
+
+class TestTargets:
+    """The denominator."""
+
+    def test_it_comes_from_the_lock_and_may_differ_per_task(self) -> None:
+        """The lock's multiset."""
+        watched = Watched()
+        watched.see(job_record("main", plan(5), plan(2, TaskRef("set", "other"))))
+        assert watched.run().target == 7
+
+    def test_a_replay_does_not_raise_it(self) -> None:
+        """Jobs of one run plan the same attempts, they do not add up."""
+        rules = Rules(runs=(RunDefinition("run", jobs=("*",)),))
+        watched = Watched(rules)
+        watched.see(job_record("main", plan(5)))
+        watched.see(job_record("replay", plan(2), created=9.0))
+        assert watched.run("run").target == 5
+
+    def test_a_fixed_list_with_exclusions(self) -> None:
+        """Configured tasks and attempts stand before any job does, and do not shrink."""
+        definition = RunDefinition(
+            "run",
+            jobs=("main",),
+            tasks=("task", "other", "gpu"),
+            exclude={"gpu": "needs a GPU"},
+            attempts=5,
+        )
+        watched = Watched(Rules(runs=(definition,)))
+        assert (watched.run("run").target, states(watched.run("run"))) == (10, "0/0/0/0/10")
+        watched.see(job_record("main", plan(3), plan(3, TaskRef("set", "gpu"))), held=True)
+        assert states(watched.run("run")) == "0/0/3/0/7"
+
+    def test_without_a_lock_it_is_the_total(self) -> None:
+        """Attempts a task from the configuration, the rest belongs to tasks not seen yet."""
+        watched = Watched()
+        record = replace(job_record("main"), plan=None, n_total=6, n_attempts=2)
+        watched.see(record, trial("a", "1", job="main", reward=1.0), held=True)
+        assert (watched.run().target, states(watched.run())) == (6, "1/0/5/0/0")
+
+    def test_without_lock_and_configuration_it_is_still_the_total(self) -> None:
+        """Then nobody knows how many attempts a task gets, but the sum is known."""
+        watched = Watched()
+        record = replace(job_record("main"), plan=None, n_total=6)
+        watched.see(record, trial("a", "1", job="main", reward=1.0), held=True)
+        assert (watched.run().target, states(watched.run())) == (6, "1/0/5/0/0")
+
+    def test_unknown_is_said_not_guessed(self) -> None:
+        """No job files at all: no target."""
+        watched = Watched()
+        record = replace(job_record("main"), plan=None, n_total=None, started_at=None)
+        watched.see(record, trial("a", "1", job="main", reward=1.0))
+        assert watched.run().target is None
+        assert watched.run().states["scored"] == 1
+
+    def test_a_lost_lock_does_not_shrink_it(self) -> None:
+        """The last good plan holds."""
+        watched = Watched()
+        record = job_record("main", plan(5))
+        watched.see(record)
+        watched.see(replace(record, plan=None, n_total=3))
+        assert watched.run().target == 5
+
+
+class TestKeeping:
+    """Nothing seen is lost."""
+
+    def test_everything_survives_a_restart(self, tmp_path: Path) -> None:
+        """A second ledger on the same data shows the same runs, jobs and counters."""
+        with Store.open_writer(tmp_path) as store:
+            watched = Watched(store=store)
+            watched.see(
+                job_record("main", plan(5), n_retries=3),
+                trial("a", "1", job="main", reward=1.0, cost_usd=0.25),
+                trial("b", "2", job="main", exceptions=("ApiError",)),
+                trial("c", job="main"),
+                held=True,
+            )
+            runs, jobs = watched.ledger.runs(), watched.ledger.jobs()
+            counters = watched.ledger.counters()
+        with Store.open_writer(tmp_path) as store:
+            again = Ledger(store)
+            assert (again.runs(), again.jobs(), again.counters()) == (runs, jobs, counters)
+            assert again.n_trials == 3
+
+    def test_what_was_counted_is_not_counted_again(self, tmp_path: Path) -> None:
+        """A restart reads every file anew."""
+        record = job_record("main", plan(1), n_retries=2)
+        scored = trial("a", "1", job="main", reward=1.0, output_tokens=7)
+        for _ in range(3):
+            with Store.open_writer(tmp_path) as store:
+                watched = Watched(store=store)
+                watched.see(record, scored)
+                assert watched.counter("main", "run_verdicts_total", "passed") == 1
+                assert watched.counter("main", "run_tokens_total", "output") == 7
+                assert watched.counter("main", "run_retries_total") == 2
+
+    def test_a_deleted_job_directory_changes_no_count(self) -> None:
+        """It is kept as it was last seen."""
+        watched = Watched()
+        watched.see(
+            job_record("main", plan(2), finished_at=200.0),
+            trial("a", "1", job="main", reward=1.0),
+            trial("b", "2", job="main", exceptions=("ApiError",)),
+        )
+        before = watched.run()
+        watched.ledger.take(Observation())
+        after = watched.run()
+        assert (after.target, after.states, after.passed) == (
+            before.target,
+            before.states,
+            before.passed,
+        )
+        assert after.faults_open == {(Cause.SERVING, Boundary.RERUN): 1}
+        assert not watched.ledger.jobs()[0].present
+
+    def test_a_failed_write_stays_pending(self, tmp_path: Path) -> None:
+        """A full disk, say: the next commit writes all of it."""
+        with Store.open_writer(tmp_path) as store:
+            watched = Watched(store=store)
+            watched.ledger.take(
+                Observation(
+                    jobs={"main": JobSighting(job_record("main", plan(1)))},
+                    trials=(trial("a", "1", job="main", reward=1.0),),
+                    present_jobs=frozenset({"main"}),
+                )
+            )
+            with sa.create_engine(f"sqlite:///{tmp_path / 'ledger.sqlite'}").connect() as other:
+                other.exec_driver_sql("BEGIN EXCLUSIVE")
+                store._engine.dispose()
+                with store._engine.connect() as connection:
+                    connection.exec_driver_sql("PRAGMA busy_timeout=0")
+                with pytest.raises(sa.exc.OperationalError):
+                    watched.ledger.commit()
+            watched.ledger.commit()
+        with Store.open_reader(tmp_path) as store:
+            assert Ledger(store).n_trials == 1
+
+    def test_a_data_directory_has_one_writer(self, tmp_path: Path) -> None:
+        """A second one refuses, a reader does not."""
+        with Store.open_writer(tmp_path):
+            with pytest.raises(LedgerError, match="in use by another harborlight serve"):
+                Store.open_writer(tmp_path)
+            Store.open_reader(tmp_path).close()
+        Store.open_writer(tmp_path).close()
+
+    def test_what_is_no_ledger_is_refused(self, tmp_path: Path) -> None:
+        """One line saying so."""
+        with pytest.raises(LedgerError, match="no ledger in"):
+            Store.open_reader(tmp_path)
+        (tmp_path / "ledger.sqlite").write_text("not a database, not at all" * 100)
+        with pytest.raises(LedgerError, match="cannot be opened: file is not a database"):
+            Store.open_writer(tmp_path)
+
+    def test_forgetting_is_on_purpose_and_leaves_a_row(self, tmp_path: Path) -> None:
+        """The job is gone, its counters are not, and it does not come back by itself."""
+        with Store.open_writer(tmp_path) as store:
+            watched = Watched(store=store)
+            record = job_record("main", plan(1))
+            scored = trial("a", "1", job="main", reward=1.0)
+            watched.see(record, scored)
+            gone = watched.ledger.forget("main", at=5.0, reason="wrong model")
+            assert (gone.label, gone.trials, gone.reason) == ("main", 1, "wrong model")
+            watched.see(record, scored)
+            assert watched.ledger.runs() == ()
+            assert watched.counter("main", "run_verdicts_total", "passed") == 1
+            with pytest.raises(LedgerError, match="no job main in the ledger"):
+                watched.ledger.forget("main", at=6.0, reason="again")
+        with Store.open_reader(tmp_path) as store:
+            assert [item.label for item in store.load().forgotten] == ["main"]
