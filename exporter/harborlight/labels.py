@@ -8,8 +8,10 @@ MAX_LENGTH = 120
 
 
 def safe_label(text: str) -> str:
-    """``text`` as a label value: control characters and lone surrogates replaced, at most
-    MAX_LENGTH characters (what is longer ends in a short hash, so that two stay two).
+    """``text`` as a label value.
+
+    Control characters and lone surrogates are replaced, and it has at most MAX_LENGTH characters;
+    what was changed ends in a short hash, so that two stay two.
     """
     shown = "".join(c if c.isprintable() else "?" for c in text)
     if shown != text or len(shown) > MAX_LENGTH:

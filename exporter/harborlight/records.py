@@ -2,13 +2,15 @@
 
 Every source (job directories today) translates what it sees into these two
 shapes. They carry no prompt, message, traceback, path or address, so nothing
-behind this point can leak one. Times are seconds since the epoch (UTC).
+behind this point can leak one. Times are seconds since the epoch (UTC). They are msgspec structs
+because there are as many of them as a fleet has trials.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 
 class TaskRef(NamedTuple):
@@ -21,8 +23,7 @@ class TaskRef(NamedTuple):
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedTrial:
+class PlannedTrial(msgspec.Struct, frozen=True):
     """``count`` identical entries of a job's lock.
 
     ``agent`` is the agent's configured name (or its import path) and ``model``
@@ -40,8 +41,7 @@ class PlannedTrial:
     source_task: TaskRef | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class JobRecord:
+class JobRecord(msgspec.Struct, frozen=True):
     """One job as its own files describe it.
 
     ``plan`` is None while no lock could be read. ``incarnation`` is when the job
@@ -72,8 +72,7 @@ class JobRecord:
     incarnation: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TrialRecord:
+class TrialRecord(msgspec.Struct, frozen=True, gc=False):
     """One execution of one trial.
 
     ``execution`` is the trial's own id, "" while it is open (Harbor writes the id

@@ -30,16 +30,18 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """A configuration to take over: the rules, and the sources that go with them."""
+    """A configuration to take over: the rules, the sources that go with them, the interval."""
 
     rules: Rules
     sources: tuple[Source, ...]
+    interval: float
 
 
 class Service:
     """Refreshes a snapshot from sources and ledger; one thread refreshes, any number read.
 
-    ``tasks``: whether pages have the per-task families. ``clock``: seconds since the epoch.
+    ``interval``: seconds between refreshes. ``tasks``: whether pages have the per-task families.
+    ``clock``: seconds since the epoch.
     """
 
     def __init__(
@@ -47,10 +49,12 @@ class Service:
         ledger: Ledger,
         sources: Sequence[Source],
         *,
+        interval: float = 5.0,
         tasks: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._ledger = ledger
+        self._interval = interval
         self._sources = tuple(sources)
         self._tasks = tasks
         self._clock = clock
@@ -78,11 +82,12 @@ class Service:
             self._look(source)
         committed = self._collect("ledger", self._ledger.commit)
         page = self._put_together(fresh=committed)
+        page.prepare()
         self._page = page
         return page
 
-    def run(self, stop: threading.Event, interval: Callable[[], float]) -> None:
-        """Refresh every ``interval()`` seconds until ``stop`` is set, or at once when woken."""
+    def run(self, stop: threading.Event) -> None:
+        """Refresh every ``interval`` seconds, or at once when woken, until ``stop`` is set."""
         while not stop.is_set():
             started = time.monotonic()
             try:
@@ -90,7 +95,7 @@ class Service:
             except Exception:
                 # Whatever it is, the exporter goes on serving what it has.
                 log.exception("refresh failed")
-            self._wake.wait(max(0.05, interval() - (time.monotonic() - started)))
+            self._wake.wait(max(0.0, self._interval - (time.monotonic() - started)))
             self._wake.clear()
 
     def wake(self) -> None:
@@ -114,6 +119,7 @@ class Service:
         pending, self._pending = self._pending, None
         if pending is not None:
             self._sources = pending.sources
+            self._interval = pending.interval
             self._ledger.configure(pending.rules)
             self._reload_success = True
             self._reload_timestamp = self._clock()
@@ -123,14 +129,11 @@ class Service:
         def look() -> bool:
             observation = source.look(self._clock())
             self._ledger.take(observation)
-            current = set()
-            for problem in observation.problems:
-                current.add(("unreadable file", problem.subject))
-                self._once.warning("unreadable file", problem.subject, reason=problem.reason)
-            for failure in observation.failures:
-                current.add(("cannot look", failure.subject))
-                self._once.warning("cannot look", failure.subject, reason=failure.reason)
-            self._once.forget_others(source.name, current)
+            matters = [("unreadable file", problem) for problem in observation.problems]
+            matters += [("cannot look", problem) for problem in observation.failures]
+            for event, problem in matters:
+                self._once.warning(event, problem.subject, reason=problem.reason)
+            self._once.forget_others(source.name, [(e, p.subject) for e, p in matters])
             return not observation.failures
 
         self._collect(source.name, look)

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from harborlight.ledger.faults import Boundary, Cause
 from harborlight.ledger.jobs import JobState
-from harborlight.ledger.ownership import AttemptState, Fault, Resolution
+from harborlight.ledger.ownership import AttemptState, Fault, Resolution, TrialState
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class JobSnapshot:
     state: JobState
     present: bool
     harbor_version: str
-    trials: Mapping[str, int]
+    trials: Mapping[TrialState, int]
     started: float | None
     finished: float | None
     last_change: float | None

@@ -153,7 +153,7 @@ def test_a_recorded_run_reads_as_worked_out_by_hand(
         "surplus": row.surplus,
     }
     if row.faults is not None:
-        got["faults in all"] = page.sum("harborlight_run_faults", run=run)
+        got["faults in all"] = page.sum("harborlight_run_faults_by_resolution", run=run)
         expected["faults in all"] = row.faults
     for cause, count in row.causes or ():
         got[cause] = page.sum("harborlight_run_faults_open", run=run, cause=cause)
@@ -183,14 +183,6 @@ def test_retries_are_counted_although_harbor_deleted_them(
     assert page.value("harborlight_run_retries_total", run=page.only_run()) == retries
 
 
-def test_the_log_tells_how_retried_executions_ended(copy_jobs: Callable[..., Path]) -> None:
-    """11 executions: 4 scored, 6 faults, 1 valid verdict that a retry discarded."""
-    page = read_once(copy_jobs, "retry-2")
-    run = page.only_run()
-    assert page.sum("harborlight_run_faults", run=run) == 6
-    assert page.sum("harborlight_run_verdicts_discarded_total", run=run) == 1
-
-
 @pytest.mark.parametrize(
     "jobs",
     [
@@ -215,7 +207,8 @@ def test_the_order_of_the_directories_changes_nothing(
     first, second = (
         {s.series: s.value for s in page.samples if _lasting(s.name)} for page in pages
     )
-    assert first == second
+    # Sums of seconds and dollars depend on their order in the last digit.
+    assert first == pytest.approx(second, rel=1e-12)
     assert first
 
 

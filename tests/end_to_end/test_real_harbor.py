@@ -117,7 +117,7 @@ def test_retries_that_harbor_deletes(scene: Scene) -> None:
         run = page.only_run()
         assert scene.summary(page) == {"target": 5, "passed": 3, "open": 2}
         assert page.value("harborlight_run_retries_total", run=run) == 5
-        assert 2 <= page.sum("harborlight_run_faults", run=run) <= 7
+        assert 2 <= page.sum("harborlight_run_faults_by_resolution", run=run) <= 7
         assert job.result()["stats"]["n_retries"] == 5
 
 
@@ -140,7 +140,7 @@ def test_an_interrupted_job_is_resumed(scene: Scene) -> None:
         job.wait()
         page = scene.shows(9, 0, 0, 0, 0)
         assert scene.summary(page) == {"target": 9, "passed": 6, "open": 0}
-        assert page.sum("harborlight_run_faults", run=run) == 3
+        assert page.sum("harborlight_run_faults_by_resolution", run=run) == 3
         assert page.only_run() == run
 
 
@@ -182,7 +182,7 @@ def test_a_regrade_gives_the_missing_verdicts(scene: Scene) -> None:
             regrade.wait()
         page = scene.shows(6, 0, 0, 0, 0)
         assert scene.summary(page) == {"target": 6, "passed": 6, "open": 0}
-        assert page.sum("harborlight_run_faults", run=run) == 2
+        assert page.sum("harborlight_run_faults_by_resolution", run=run) == 2
         assert page.value("harborlight_run_verdicts_superseded", run=run) == 0
         assert page.value("harborlight_run_attempts_surplus") == 0
     assert scene.watcher.highest("harborlight_run_attempts_target") == 6

@@ -126,7 +126,7 @@ def test_a_cancelled_job_is_resumed(tmp_path: Path, snapshots: Path) -> None:
             "open": 0,
             "retries": 0,
         }
-        assert resumed.sum("harborlight_run_faults", run=resumed.only_run()) == 3
+        assert resumed.sum("harborlight_run_faults_by_resolution", run=resumed.only_run()) == 3
 
 
 def test_the_back_off_before_a_retry_is_running(tmp_path: Path, snapshots: Path) -> None:

@@ -104,11 +104,16 @@ class Page:
         return tuple(int(self.value("harborlight_run_attempts", run=run, state=s)) for s in STATES)
 
     def counters(self) -> dict[Series, float]:
-        """Everything that must not fall: counters and the parts of histograms."""
+        """Everything that must not fall: counters and the parts of histograms.
+
+        Not ``process_*``: those begin anew with every process, as Prometheus expects.
+        """
         return {s.series: s.value for s in self.samples if _counts(s)}
 
 
 def _counts(sample: Sample) -> bool:
+    if sample.name.startswith("process_"):
+        return False
     if sample.name.endswith("_total"):
         return True
     if sample.kind == "gauge" or not sample.name.endswith(_COUNTING_SUFFIXES):

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from msgspec.structs import replace
 
 from harborlight.ledger import Ledger, LedgerError, Store
 from harborlight.ledger.book import Rules
 from harborlight.ledger.faults import Boundary, Cause
 from harborlight.ledger.jobs import JobState
 from harborlight.ledger.outcomes import RewardRule
-from harborlight.ledger.ownership import Resolution
+from harborlight.ledger.ownership import AttemptState, Resolution
 from harborlight.ledger.runs import RunDefinition
-from harborlight.records import TaskRef
+from harborlight.records import JobRecord, TaskRef
 from harborlight.sources.observation import JobSighting, Observation
 from support.records import (
     DIGEST,
@@ -31,7 +31,7 @@ from support.records import (
 SUPERSEDING = Rules(runs=(RunDefinition("run", jobs=("main",), supersedes=("regrade",)),))
 
 
-def _regrade_of(*sources: str, digest: str = DIGEST, **fields: object) -> object:
+def _regrade_of(*sources: str, digest: str = DIGEST, **fields: object) -> JobRecord:
     return job_record(
         "regrade",
         *(plan(1, digest=digest, source_trial=source, source_task=TASK) for source in sources),
@@ -112,9 +112,7 @@ class TestStates:
         resumed = replace(record, incarnation=100.0, updated_at=100.0)
         watched.see(resumed, held=True, listing=frozenset())
         assert states(watched.run()) == "0/0/2/0/0"
-        watched.see(
-            resumed, trial("b", job="main", at=120.0), held=True, listing=frozenset({"b"})
-        )
+        watched.see(resumed, trial("b", job="main", at=120.0), held=True, listing=frozenset({"b"}))
         assert states(watched.run()) == "0/1/1/0/0"
         assert watched.run().resolutions == {Resolution.PENDING: 1}
 
@@ -303,13 +301,9 @@ class TestOwnership:
         """The order of the verdicts decides, not that of the discovery."""
         rules = Rules(runs=(RunDefinition("run", jobs=("main", "late"), attempts=1),))
         watched = Watched(rules)
-        watched.see(
-            job_record("main", plan(1)), trial("a", "1", job="main", reward=1.0, at=200.0)
-        )
+        watched.see(job_record("main", plan(1)), trial("a", "1", job="main", reward=1.0, at=200.0))
         assert watched.run("run").passed == 1
-        watched.see(
-            job_record("late", plan(1)), trial("b", "2", job="late", reward=0.0, at=100.0)
-        )
+        watched.see(job_record("late", plan(1)), trial("b", "2", job="late", reward=0.0, at=100.0))
         run = watched.run("run")
         assert (run.target, states(run), run.passed, run.surplus) == (1, "1/0/0/0/0", 0, 1)
 
@@ -395,7 +389,7 @@ class TestOwnership:
             trial("b", "2", job="main", reward=1.0, task=one, at=120.0),
         )
         run = watched.run()
-        assert {task.label: task.states["scored"] for task in run.tasks} == {
+        assert {task.label: task.states[AttemptState.SCORED] for task in run.tasks} == {
             "first/task": 1,
             "second/task": 0,
         }
@@ -462,7 +456,7 @@ class TestTargets:
         record = replace(job_record("main"), plan=None, n_total=None, started_at=None)
         watched.see(record, trial("a", "1", job="main", reward=1.0))
         assert watched.run().target is None
-        assert watched.run().states["scored"] == 1
+        assert watched.run().states[AttemptState.SCORED] == 1
 
     def test_a_lost_lock_does_not_shrink_it(self) -> None:
         """The last good plan holds."""

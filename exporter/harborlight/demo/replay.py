@@ -435,8 +435,7 @@ class JobReplay:
         with path.open("w", encoding="utf-8") as file:
             yield self._step("truncate", path, trial)
             file.write(text)
-            file.flush()
-            yield self._step("write", path, trial)
+        yield self._step("write", path, trial)
 
     def _mkdir(self, path: Path, trial: str | None = None) -> _Steps:
         path.mkdir(parents=True, exist_ok=True)

@@ -317,7 +317,7 @@ def _remove_old(paths: Iterable[Path]) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Command line: 0 at the end or after SIGTERM or SIGINT, 2 if it cannot start."""
+    """Command line: 0 at the end or after SIGTERM or SIGINT, 2 if it cannot write."""
     parser = argparse.ArgumentParser(
         prog="python -m harborlight.demo.replay",
         description="Replays an official Terminal-Bench 4.0 submission as Harbor job directories. "
@@ -356,7 +356,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: scenario.stop())
     say("This is a replay of recorded results with added faults: no agent and no model runs.")
-    ended = scenario.run(options.speed or None)
+    try:
+        ended = scenario.run(options.speed or None)
+    except OSError as error:
+        print(f"harborlight demo: {error}", file=sys.stderr)
+        return 2
     say("The replay is over." if ended else "The replay was stopped.")
     return 0
 

@@ -31,6 +31,7 @@ Amount = tuple[str, tuple[str, ...], float]
 
 
 def result_label(record: TrialRecord, rules: TaskRules) -> str:
+    """The ``result`` of a valid verdict."""
     return "passed" if passed(record, rules.reward) else "failed"
 
 
@@ -72,6 +73,9 @@ def of_execution(record: TrialRecord, rules: TaskRules) -> Iterator[Amount]:
             yield DURATION_SUM, (phase,), seconds
 
 
+_BUCKET_LABELS: Final = (*map(str, DURATION_BUCKETS), "+Inf")
+
+
 def bucket_label(index: int) -> str:
     """The ``le`` of one bucket (not cumulative here: the exposition adds them up)."""
-    return "+Inf" if index == len(DURATION_BUCKETS) else str(DURATION_BUCKETS[index])
+    return _BUCKET_LABELS[index]

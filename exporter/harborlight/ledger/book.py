@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from msgspec.structs import replace
+
 from harborlight.labels import safe_label
 from harborlight.ledger import accounts
-from harborlight.ledger.faults import Boundary, Cause
+from harborlight.ledger.faults import Cause
 from harborlight.ledger.jobs import Job
+from harborlight.ledger.outcomes import Outcome, outcome
 from harborlight.ledger.ownership import (
     AttemptState,
     Execution,
-    Resolution,
     TaskBalance,
     TaskRules,
     TrialState,
@@ -30,7 +32,6 @@ from harborlight.ledger.ownership import (
     is_final,
     trial_state,
 )
-from harborlight.ledger.outcomes import Outcome, outcome
 from harborlight.ledger.runs import Run, RunDefinition, Runs, Seen, task_labels
 from harborlight.ledger.store import Changes, CounterKey, Forgotten, LedgerError, Store, TrialKey
 from harborlight.records import JobRecord, TaskRef, TrialRecord
@@ -59,6 +60,7 @@ class Ledger:
 
     def __init__(self, store: Store, rules: Rules | None = None) -> None:
         self._store = store
+        self._structure_changed = True
         self._rules = rules or Rules()
         stored = store.load()
         self._jobs = stored.jobs
@@ -74,6 +76,7 @@ class Ledger:
             self._trials[job_id][name][execution_id] = execution
             self._note(execution.record)
             self._n_trials += 1
+        self._counted_sets: dict[frozenset[str], frozenset[str]] = {}
         self._labels = stored.runs
         self._counters = stored.counters
         self._forgotten = {item.job_id: item for item in stored.forgotten}
@@ -85,7 +88,6 @@ class Ledger:
         self._dirty_names: dict[str, set[str]] = defaultdict(set)
         self._job_trials: dict[str, dict[str, tuple[TrialState, bool]]] = defaultdict(dict)
         self._run_snapshots: dict[str, RunSnapshot] = {}
-        self._structure_changed = True
         self.version = 0
         self._settle()
 
@@ -179,6 +181,10 @@ class Ledger:
     def _take_trial(self, record: TrialRecord) -> None:
         executions = self._trials[record.job_id][record.name]
         key = (record.job_id, record.name, record.execution)
+        self._note(record)
+        if not executions:
+            self._set_trial(key, Execution(record))
+            return
         old = executions.get(record.execution)
         if not record.execution and len(in_order([*executions.values(), Execution(record)])) <= len(
             [e for e in executions if e]
@@ -200,7 +206,6 @@ class Ledger:
             rest = in_order(executions.values())
             if rest[-1].record.execution:
                 self._drop_trial((*key[:2], ""))
-        self._note(record)
 
     def _take_listing(self, job_id: str, listing: frozenset[str]) -> None:
         for name, executions in self._trials[job_id].items():
@@ -253,11 +258,12 @@ class Ledger:
         seen = Seen(record.agent, record.model, record.task, record.digest)
         if seen not in self._seen[record.job_id]:
             self._seen[record.job_id].add(seen)
-            job = self._jobs.get(record.job_id)
-            plan = job.record.plan if job else None
-            planned = {(p.agent, p.model, p.task) for p in plan or ()}
-            if (seen.agent, seen.model, seen.task) not in planned:
-                self._structure_changed = True
+            if not self._structure_changed:
+                job = self._jobs.get(record.job_id)
+                entry = (seen.agent, seen.model, seen.task)
+                plan = job.record.plan if job else None
+                if entry not in {(p.agent, p.model, p.task) for p in plan or ()}:
+                    self._structure_changed = True
 
     # Accounting.
 
@@ -268,20 +274,14 @@ class Ledger:
         if self._dirty:
             self.version += 1
         assert self._runs is not None
-        while self._dirty:
-            dirty, self._dirty = self._dirty, set()
-            for run_key, task in dirty:
-                run = self._runs.runs.get(run_key)
-                if run is None or task not in run.tasks:
-                    continue
-                members = self._members[run_key][task]
-                jobs = {j: self._jobs[j] for j in run.jobs}
-                balance = balance_task(run.tasks[task], members.values(), jobs)
-                self._balances[run_key][task] = balance
-                self._run_snapshots.pop(run_key, None)
-                self._count(run, run.tasks[task], members, jobs)
-            # Counting marks executions, which changes no balance.
-            self._dirty.clear()
+        dirty, self._dirty = self._dirty, set()
+        for run_key, task in dirty:
+            run = self._runs.runs[run_key]
+            members = self._members[run_key][task]
+            jobs = {j: self._jobs[j] for j in run.jobs}
+            self._balances[run_key][task] = balance_task(run.tasks[task], members.values(), jobs)
+            self._run_snapshots.pop(run_key, None)
+            self._count(run, run.tasks[task], members, jobs)
         self._count_retries()
         if self._changes:
             self.version += 1
@@ -301,9 +301,7 @@ class Ledger:
         self._runs = runs
         self._labels.update(runs.new_labels)
         self._changes.runs.update(runs.new_labels)
-        self._members = {
-            key: {task: {} for task in run.tasks} for key, run in runs.runs.items()
-        }
+        self._members = {key: {task: {} for task in run.tasks} for key, run in runs.runs.items()}
         self._balances = {key: {} for key in runs.runs}
         self._run_snapshots.clear()
         for job_id, names in self._trials.items():
@@ -326,6 +324,8 @@ class Ledger:
     ) -> None:
         """Enter what is settled into the run's counters, each execution once."""
         chains: dict[tuple[str, str], list[Execution]] | None = None
+        amounts: dict[tuple[str, tuple[str, ...]], float] = {}
+        only_this = self._share(frozenset({run.label}))
         for key, execution in list(members.items()):
             record = execution.record
             counted = execution.counted
@@ -337,8 +337,8 @@ class Ledger:
                 copied = is_copied_fault(record, source)
                 for metric, labels, amount in accounts.of_execution(record, rules):
                     if not (copied and metric in (accounts.FAULTS, accounts.FAULTS_BY_TYPE)):
-                        self._add(run.label, metric, labels, amount)
-                counted = counted | {run.label}
+                        amounts[metric, labels] = amounts.get((metric, labels), 0.0) + amount
+                counted = counted | {run.label} if counted else only_this
             mark = _DISCARDED + run.label
             if (
                 mark not in counted
@@ -351,8 +351,21 @@ class Ledger:
                     labels = (accounts.result_label(record, rules),)
                     self._add(run.label, accounts.DISCARDED, labels, 1)
                     counted = counted | {mark}
-            if counted != execution.counted:
-                self._set_trial(key, replace(execution, counted=counted))
+            if counted is not execution.counted:
+                self._mark_counted(key, replace(execution, counted=self._share(counted)))
+        for (metric, labels), amount in amounts.items():
+            self._add(run.label, metric, labels, amount)
+
+    def _mark_counted(self, key: TrialKey, execution: Execution) -> None:
+        """Being counted changes nothing that an account of attempts looks at."""
+        self._trials[key[0]][key[1]][key[2]] = execution
+        self._changes.trials[key] = execution
+        assert self._runs is not None
+        for run_key, task in self._runs.place(execution.record):
+            self._members[run_key][task][key] = execution
+
+    def _share(self, counted: frozenset[str]) -> frozenset[str]:
+        return self._counted_sets.setdefault(counted, counted)
 
     def _count_retries(self) -> None:
         """Harbor counts a job's retries; they are the run's where the job serves one run."""
@@ -441,7 +454,7 @@ class Ledger:
     def _run_snapshot(self, run: Run) -> RunSnapshot:
         balances = self._balances[run.key]
         names = task_labels(run.tasks)
-        states: Counter[AttemptState] = Counter({state: 0 for state in AttemptState})
+        states: Counter[AttemptState] = Counter(dict.fromkeys(AttemptState, 0))
         tasks = []
         for task, rules in run.tasks.items():
             balance = balances[task]
@@ -489,9 +502,7 @@ class Ledger:
             resolutions=Counter(fault.resolution for fault in faults),
             fault_tasks={cause: len(labels) for cause, labels in causes.items()},
             retries_known=all(len(self._serves(job_id)) == 1 for job_id in run.jobs),
-            started=min(
-                (s for j in run.jobs if (s := self._jobs[j].started) > 0), default=None
-            ),
+            started=min((s for j in run.jobs if (s := self._jobs[j].started) > 0), default=None),
             last_verdict=max(
                 (b.last_verdict for b in balances.values() if b.last_verdict), default=None
             ),
@@ -519,7 +530,7 @@ class Ledger:
                 known[name] = (trial_state(executions[-1], job), holds_slot(executions[-1], job))
             else:
                 known.pop(name, None)
-        trials = Counter({state: 0 for state in TrialState})
+        trials = Counter(dict.fromkeys(TrialState, 0))
         trials.update(state for state, _ in known.values())
         record = job.record
         planned = sum(p.count for p in record.plan) if record.plan is not None else record.n_total

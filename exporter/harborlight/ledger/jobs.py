@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from harborlight.records import JobRecord
 
@@ -22,8 +23,7 @@ class JobState(StrEnum):
         return self in (JobState.FINISHED, JobState.CANCELLED, JobState.INTERRUPTED)
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(msgspec.Struct, frozen=True):
     """A job in the ledger: its record, and what was observed from outside.
 
     ``held``: a process has the job's log open for writing (None: cannot be told).

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
+import msgspec
+
 from harborlight.ledger.faults import Boundary, Cause, Phase, boundary_of, cause_of, phase_of
 from harborlight.ledger.jobs import Job, JobState, will_retry
 from harborlight.ledger.outcomes import Outcome, RewardRule, outcome, passed, reward_of
@@ -55,8 +57,7 @@ class Resolution(StrEnum):
     REPLAYED = "replayed"
 
 
-@dataclass(frozen=True, slots=True)
-class Execution:
+class Execution(msgspec.Struct, frozen=True, gc=False):
     """A trial record and what the ledger observed of its directory.
 
     ``present``: it stood at the last look. ``dead``: its job ended while this was still open.
@@ -205,6 +206,8 @@ def in_order(chain: Iterable[Execution]) -> list[Execution]:
     ``config.json`` (the start of an open one) before its result.
     """
     items = list(chain)
+    if len(items) == 1:
+        return items
     closed = sorted(
         (e for e in items if e.record.execution),
         key=lambda e: (e.record.started_at or 0.0, e.record.execution),
@@ -291,11 +294,15 @@ def _judge(lineage: _Lineage, rules: TaskRules, jobs: Mapping[str, Job]) -> _Jud
     faults: list[tuple[Execution, bool]] = []
     running: list[Execution] = []
     primary_running: list[Execution] = []
-    by_id = {
-        e.record.execution: e.record
-        for chain in (*lineage.chains.values(), *lineage.regrade_chains.values())
-        for e in chain
-    }
+    by_id = (
+        {
+            e.record.execution: e.record
+            for chain in (*lineage.chains.values(), *lineage.regrade_chains.values())
+            for e in chain
+        }
+        if lineage.regrade_chains
+        else {}
+    )
     unverified = False
     holder: str | None = None
     for regrade, chains in ((False, lineage.chains), (True, lineage.regrade_chains)):
@@ -316,8 +323,9 @@ def _judge(lineage: _Lineage, rules: TaskRules, jobs: Mapping[str, Job]) -> _Jud
                     running.append(execution)
                     if not regrade:
                         primary_running.append(execution)
-                source = by_id.get(execution.record.source_trial or "")
-                if is_copied_fault(execution.record, source):
+                if regrade and is_copied_fault(
+                    execution.record, by_id.get(execution.record.source_trial or "")
+                ):
                     continue
                 if result is Outcome.FAULT or (result is Outcome.OPEN and not waiting):
                     faults.append((execution, is_last))
@@ -392,15 +400,10 @@ def _choose(
 
     A superseding regrade first (the earliest), else the trial's own, else the earliest regrade.
     """
-    for wanted in (
-        lambda regrade, record: regrade and record.job_id in supersedes,
-        lambda regrade, record: not regrade,
-        lambda regrade, record: True,
-    ):
-        for _, regrade, record in verdicts:
-            if wanted(regrade, record):
-                return record
-    return None
+    superseding = [r for _, regrade, r in verdicts if regrade and r.job_id in supersedes]
+    own = [record for _, regrade, record in verdicts if not regrade]
+    regrades = [record for _, regrade, record in verdicts if regrade]
+    return next(iter([*superseding, *own, *regrades]), None)
 
 
 def _regrade_is_planned(lineage: _Lineage, rules: TaskRules, jobs: Mapping[str, Job]) -> bool:
@@ -519,11 +522,13 @@ def _faults(
             resolutions[item.lineage.key] = Resolution.REPLAYED
     faults = []
     for item in judged:
-        for record, resolution in item.faults:
+        for record, own in item.faults:
             cause = cause_of(record, rules.causes)
             phase = phase_of(record, cause)
-            if resolution is Resolution.OPEN:
+            if own is Resolution.OPEN:
                 resolution = resolutions.get(item.lineage.key, Resolution.REPLAYED)
+            else:
+                resolution = own
             job = jobs.get(record.job_id)
             boundary = None
             if resolution is Resolution.OPEN:

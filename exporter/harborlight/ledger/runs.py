@@ -121,6 +121,7 @@ class Runs:
         self._roots = {job_id: self._chain(job_id)[-1] for job_id in jobs}
         self._matches = {job_id: self._definitions_of(job_id) for job_id in jobs}
         self._refs: dict[str, dict[str, list[TaskRef]]] = {}
+        self._places: dict[tuple[str, str, str, TaskRef], list[tuple[str, TaskRef]]] = {}
         self.new_labels: dict[str, str] = {}
         self.runs: dict[str, Run] = {}
         self._build()
@@ -129,6 +130,9 @@ class Runs:
         """The runs (keys) and the tasks in them that a trial belongs to."""
         if record.job_id not in self._jobs:
             return []
+        kind = (record.job_id, record.agent, record.model, record.task)
+        if record.source_trial is None and kind in self._places:
+            return self._places[kind]
         source = self._find(record.source_trial) if record.source_trial else None
         entry = _Entry(
             record.agent, record.model, record.task, record.digest, 1, record.source_trial, False
@@ -138,6 +142,8 @@ class Runs:
             run = self.runs.get(key[0])
             if run is not None and key[1] in run.tasks:
                 places.append(key)
+        if record.source_trial is None:
+            self._places[kind] = places
         return places
 
     # Jobs.
@@ -408,8 +414,7 @@ def task_labels(tasks: Iterable[TaskRef]) -> dict[TaskRef, str]:
     listed = list(tasks)
     names = Counter(task.name for task in listed)
     labels = {
-        task: safe_label(task.name if names[task.name] == 1 else _label_of(task))
-        for task in listed
+        task: safe_label(task.name if names[task.name] == 1 else _label_of(task)) for task in listed
     }
     counts = Counter(labels.values())
     return {

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import msgspec
 import sqlalchemy as sa
@@ -155,9 +155,7 @@ class Store:
             store._create()
         except sa.exc.DatabaseError as error:
             store.close()
-            raise LedgerError(
-                f"ledger in {data_dir} cannot be opened: {_plain(error)}"
-            ) from None
+            raise LedgerError(f"ledger in {data_dir} cannot be opened: {_plain(error)}") from None
         except LedgerError:
             store.close()
             raise
@@ -177,9 +175,7 @@ class Store:
             store._check_version()
         except sa.exc.DatabaseError as error:
             store.close()
-            raise LedgerError(
-                f"ledger in {data_dir} cannot be opened: {_plain(error)}"
-            ) from None
+            raise LedgerError(f"ledger in {data_dir} cannot be opened: {_plain(error)}") from None
         return store
 
     @classmethod
@@ -222,7 +218,7 @@ class Store:
                 trials[row.job_id, row.name, row.execution] = Execution(
                     _trial_body.decode(row.body), row.present, row.dead, counted
                 )
-            runs = {key: label for key, label in connection.execute(sa.select(_runs))}
+            runs = {row.key: row.label for row in connection.execute(sa.select(_runs))}
             counters = {
                 (row.run, row.metric, row.labels): row.value
                 for row in connection.execute(sa.select(_counters))
@@ -234,7 +230,7 @@ class Store:
         return Stored(jobs, trials, runs, counters, forgotten)
 
     def write(self, changes: Changes) -> None:
-        """All changes in one transaction. Raises sqlalchemy.exc.SQLAlchemyError, nothing written."""
+        """All changes in one transaction; sqlalchemy.exc.SQLAlchemyError: nothing was written."""
         with self._engine.begin() as connection:
             _replace(
                 connection,
@@ -286,7 +282,7 @@ class Store:
             os.close(self._lock)
             self._lock = None
 
-    def __enter__(self) -> Store:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -300,9 +296,7 @@ def _durable(connection: Any, _: object) -> None:
         cursor.execute("PRAGMA synchronous=FULL")
 
 
-def _replace(
-    connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]
-) -> None:
+def _replace(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
     if rows:
         connection.execute(sa.insert(table).prefix_with("OR REPLACE"), list(rows))
 
@@ -325,7 +319,6 @@ def _trial_rows(trials: Mapping[TrialKey, Execution | None]) -> list[dict[str, A
 
 def _labels(text: str) -> frozenset[str]:
     return frozenset(text.split("\n")) if text else frozenset()
-
 
 
 def _plain(error: sa.exc.DatabaseError) -> str:

@@ -8,14 +8,16 @@ writes.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 import re
 import sys
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal
+from typing import Literal, overload
 
 import msgspec
 from harbor.models.trial.error_policy import ErrorPolicyOverride, policy_for
@@ -25,6 +27,7 @@ from harborlight.records import JobRecord, PlannedTrial, TaskRef, TrialRecord
 EXCEPTION_TYPE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,79}")
 UNNAMED_EXCEPTION = "other"
 MAX_REWARD_KEYS = 64
+MAX_ID_LENGTH = 64
 
 
 class FileError(Exception):
@@ -229,10 +232,18 @@ def _agent_key(agent: _Agent) -> str:
     return sys.intern(agent.name or agent.import_path or "")
 
 
+@functools.lru_cache(maxsize=4096)
 def _task_ref(source: str | None, name: str) -> TaskRef:
+    """One object for the many trials of a task."""
     return TaskRef(sys.intern(source or ""), sys.intern(name))
 
 
+@overload
+def _epoch(moment: datetime, offset: float = 0.0) -> float: ...
+@overload
+def _epoch(moment: None, offset: float = 0.0) -> None: ...
+@overload
+def _epoch(moment: datetime | None, offset: float = 0.0) -> float | None: ...
 def _epoch(moment: datetime | None, offset: float = 0.0) -> float | None:
     """Seconds since the epoch; a naive time is local with ``offset`` seconds to UTC added."""
     if moment is None:
@@ -245,9 +256,10 @@ def _epoch(moment: datetime | None, offset: float = 0.0) -> float | None:
 def _seconds(timing: _Timing | None) -> float | None:
     if timing is None or timing.started_at is None or timing.finished_at is None:
         return None
-    started, finished = _epoch(timing.started_at), _epoch(timing.finished_at)
-    assert started is not None and finished is not None
-    return max(0.0, finished - started)
+    try:
+        return max(0.0, (timing.finished_at - timing.started_at).total_seconds())
+    except TypeError:  # one of them without a zone
+        return max(0.0, _epoch(timing.finished_at, 0.0) - _epoch(timing.started_at, 0.0))
 
 
 def exception_name(name: str) -> str:
@@ -257,42 +269,50 @@ def exception_name(name: str) -> str:
 
 def _has_valid_reward(exception: _Exception) -> bool:
     override = exception.policy_override
-    given = None
-    if override is not None:
-        given = ErrorPolicyOverride(
-            should_retry=override.should_retry,
-            should_grade=override.should_grade,
-            has_valid_reward=override.has_valid_reward,
-        )
+    if override is None:
+        return policy_for(exception.exception_type).has_valid_reward
+    given = ErrorPolicyOverride(
+        should_retry=override.should_retry,
+        should_grade=override.should_grade,
+        has_valid_reward=override.has_valid_reward,
+    )
     return policy_for(exception.exception_type, given).has_valid_reward
 
 
-def _total[N: (int, float)](values: list[N | None]) -> N | None:
+def _total[N: (int, float)](values: Iterable[N | None]) -> N | None:
     known = [value for value in values if value is not None]
     return sum(known[1:], known[0]) if known else None
 
 
-def read_trial_result(data: bytes) -> TrialRecord:
+def read_trial_result(data: bytes, mtime_ns: int = 0) -> TrialRecord:
     """A trial's ``result.json``. Its ``digest`` is not in there and stays None."""
     result = _decode(_trial_result, data)
     config = result.config
-    steps = result.step_results or []
     rewards = (result.verifier_result.rewards if result.verifier_result else None) or {}
-    if not all(math.isfinite(value) for value in rewards.values()):
-        raise FileError("expected finite rewards")
-    if not result.id or len(result.id) > 64:
+    for value in rewards.values():
+        if not math.isfinite(value):
+            raise FileError("expected finite rewards")
+    if not result.id or len(result.id) > MAX_ID_LENGTH:
         raise FileError("expected an id of 1 to 64 characters")
-    exceptions = [e for e in (result.exception_info, *(s.exception_info for s in steps)) if e]
-    timings = [t for t in (result.verifier, *(s.verifier for s in steps)) if t and t.finished_at]
+    exceptions = [result.exception_info] if result.exception_info else []
+    verifier = result.verifier
+    agent_seconds, verifier_seconds = _seconds(result.agent_execution), _seconds(verifier)
+    usage = result.agent_result or _Usage()
+    if result.step_results:
+        # A multi-step trial has all of this in its steps, and null at its own level.
+        steps = result.step_results
+        exceptions += [step.exception_info for step in steps if step.exception_info]
+        agent_seconds = _total([agent_seconds, *(_seconds(s.agent_execution) for s in steps)])
+        verifier_seconds = _total([verifier_seconds, *(_seconds(s.verifier) for s in steps)])
+        verified = [step.verifier for step in steps if step.verifier and step.verifier.finished_at]
+        verifier = verified[-1] if verified else verifier
+        if result.agent_result is None:
+            usage = _summed([step.agent_result for step in steps if step.agent_result])
     finished_at = _epoch(result.finished_at)
-    if result.agent_result is not None:
-        usages = [result.agent_result]
-    else:
-        usages = [step.agent_result for step in steps if step.agent_result is not None]
-    agent_phases = [result.agent_execution, *(step.agent_execution for step in steps)]
-    verifier_phases = [result.verifier, *(step.verifier for step in steps)]
-    model = sys.intern(config.agent.model_name or "")
+    verdict_at = _epoch(verifier.finished_at) if verifier else None
     info = result.agent_info
+    model = sys.intern(config.agent.model_name or "")
+    source = config.source_trial
     return TrialRecord(
         job_id=sys.intern(config.job_id or ""),
         name=result.trial_name,
@@ -303,29 +323,44 @@ def read_trial_result(data: bytes) -> TrialRecord:
         agent_label=sys.intern(info.name),
         agent_version=sys.intern(info.version),
         model_label=sys.intern(info.model_info.name) if info.model_info else model,
-        source_trial=config.source_trial.trial_id or "" if config.source_trial else None,
+        source_trial=(source.trial_id or "") if source else None,
         started_at=_epoch(result.started_at),
         finished_at=finished_at,
-        verdict_at=(_epoch(timings[-1].finished_at) if timings else None) or finished_at,
-        rewards=tuple((sys.intern(key), rewards[key]) for key in _kept_keys(rewards)),
+        verdict_at=finished_at if verdict_at is None else verdict_at,
+        rewards=_kept(rewards),
         reward_valid=bool(rewards) and all(map(_has_valid_reward, exceptions)),
-        exceptions=tuple(dict.fromkeys(exception_name(e.exception_type) for e in exceptions)),
+        exceptions=(
+            tuple(dict.fromkeys(exception_name(e.exception_type) for e in exceptions))
+            if exceptions
+            else ()
+        ),
         verification_off=config.verifier.disable or config.install_only,
         separate_verifier=result.verifier_environment_mode == "separate",
         environment_seconds=_seconds(result.environment_setup),
         agent_setup_seconds=_seconds(result.agent_setup),
-        agent_seconds=_total([_seconds(timing) for timing in agent_phases]),
-        verifier_seconds=_total([_seconds(timing) for timing in verifier_phases]),
-        input_tokens=_total([usage.n_input_tokens for usage in usages]),
-        cache_tokens=_total([usage.n_cache_tokens for usage in usages]),
-        output_tokens=_total([usage.n_output_tokens for usage in usages]),
-        cost_usd=_total([usage.cost_usd for usage in usages]),
+        agent_seconds=agent_seconds,
+        verifier_seconds=verifier_seconds,
+        input_tokens=usage.n_input_tokens,
+        cache_tokens=usage.n_cache_tokens,
+        output_tokens=usage.n_output_tokens,
+        cost_usd=usage.cost_usd,
+        mtime_ns=mtime_ns,
     )
 
 
-def _kept_keys(rewards: Mapping[str, float]) -> list[str]:
-    """All keys; of an absurd number of them ``reward`` and the first ones."""
-    return sorted(rewards, key=lambda key: (key != "reward", key))[:MAX_REWARD_KEYS]
+def _summed(usages: list[_Usage]) -> _Usage:
+    return _Usage(
+        _total(usage.n_input_tokens for usage in usages),
+        _total(usage.n_cache_tokens for usage in usages),
+        _total(usage.n_output_tokens for usage in usages),
+        _total(usage.cost_usd for usage in usages),
+    )
+
+
+def _kept(rewards: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+    """All rewards; of an absurd number of them ``reward`` and the first ones."""
+    keys = sorted(rewards, key=lambda key: (key != "reward", key)) if len(rewards) > 1 else rewards
+    return tuple((sys.intern(key), rewards[key]) for key in itertools.islice(keys, MAX_REWARD_KEYS))
 
 
 def read_trial_config(data: bytes) -> TrialRecord:
@@ -387,7 +422,7 @@ def read_job_result(data: bytes) -> JobResult:
     """A job's ``result.json``; the per-trial lists in it are skipped."""
     result = _decode(_job_result, data)
     stats = result.stats
-    if not result.id or len(result.id) > 64:
+    if not result.id or len(result.id) > MAX_ID_LENGTH:
         raise FileError("expected an id of 1 to 64 characters")
     return JobResult(
         job_id=sys.intern(result.id),
@@ -524,7 +559,7 @@ def assemble_job(
         offset = utc_offset(result.started_at, lock.created_at)
     else:
         offset = utc_offset(result.updated_at or result.finished_at, result_written)
-    return replace(
+    return msgspec.structs.replace(
         record,
         started_at=_epoch(result.started_at, offset),
         updated_at=_epoch(result.updated_at or result.finished_at, offset),

@@ -12,9 +12,11 @@ import glob
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from harborlight.records import JobRecord, TrialRecord
 from harborlight.sources.harbor_files import (
@@ -172,9 +174,7 @@ class JobDirectorySource:
         self._last_look: float | None = None
         self._sighted: dict[str, JobSighting] = {}
 
-    def look(
-        self, now: float, *, progress: Callable[[int], None] | None = None
-    ) -> Observation:
+    def look(self, now: float, *, progress: Callable[[int], None] | None = None) -> Observation:
         """Everything that is new; never raises for what it finds on disk.
 
         ``now``: seconds since the epoch. ``progress`` is told how many trials were read so far.
@@ -209,6 +209,10 @@ class JobDirectorySource:
             failures=tuple(failures),
             unsettled=unsettled,
         )
+
+    def start_anew(self) -> None:
+        """Forget what was seen: the next look brings everything."""
+        self._directories, self._sighted, self._last_look = {}, {}, None
 
     # Finding job directories.
 
@@ -386,7 +390,7 @@ class JobDirectorySource:
                 return None
         try:
             data, signature = read_stable(path, TRIAL_FILE_LIMIT)
-            record = read_trial_result(data)
+            record = read_trial_result(data, signature.mtime_ns)
         except FileNotFoundError:
             trial.result = None
             return self._look_at_start(directory, folder, trial, now)
@@ -395,7 +399,7 @@ class JobDirectorySource:
         trial.problem, trial.settled = None, False
         trial.result, trial.config, trial.config_record = signature, None, None
         trial.state = _State.DONE
-        record = self._completed(directory, folder, replace(record, mtime_ns=signature.mtime_ns))
+        record = self._completed(directory, folder, record)
         trial.name, trial.job_id = record.name, record.job_id
         return record
 
@@ -466,9 +470,7 @@ class JobDirectorySource:
             record = replace(trial.config_record, unreadable=True)
         return record
 
-    def _completed(
-        self, directory: _JobDirectory, folder: str, record: TrialRecord
-    ) -> TrialRecord:
+    def _completed(self, directory: _JobDirectory, folder: str, record: TrialRecord) -> TrialRecord:
         """The record with what its own file does not say: job, digest, a regrade's source."""
         job_id = record.job_id or directory.job_id or f"dir:{directory.name}"
         if not directory.job_id and (_has_job_files(directory) or not record.job_id):

@@ -72,7 +72,11 @@ class LogHolders:
                 if not target.removesuffix(" (deleted)").endswith("/job.log"):
                     continue
                 identity = _identity(descriptor)
-                if identity in wanted and self._holds(descriptor, identity):
+                if (
+                    identity is not None
+                    and identity in wanted
+                    and self._holds(descriptor, identity)
+                ):
                     found[identity] = descriptor
         return found
 

@@ -32,6 +32,7 @@ class ReadError(Exception):
 
 
 def signature_of(status: os.stat_result) -> Signature:
+    """The signature in a file's status."""
     return Signature(status.st_size, status.st_mtime_ns, status.st_ino)
 
 

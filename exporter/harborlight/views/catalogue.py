@@ -1,4 +1,4 @@
-"""The one list of metrics. The exposition can show nothing else, the README's table is made of it."""
+"""The one list of metrics: the exposition shows no other, the README's table is made of it."""
 
 from __future__ import annotations
 
@@ -54,11 +54,17 @@ def _define(group: str, kind: Kind, name: str, labels: str, text: str) -> Metric
 G, C, H, I = Kind.GAUGE, Kind.COUNTER, Kind.HISTOGRAM, Kind.INFO  # noqa: E741 - a legend
 
 RUN_INFO = _define(
-    "run", I, "run_info", "run title agent agent_version model dataset",
+    "run",
+    I,
+    "run_info",
+    "run title agent agent_version model dataset",
     "A run's title, agent, model and dataset; always 1.",
 )
 RUN_TARGET_KNOWN = _define(
-    "run", G, "run_target_known", "run",
+    "run",
+    G,
+    "run_target_known",
+    "run",
     "Whether the run's target is known (1) or its jobs and configuration do not tell it (0).",
 )
 RUN_TASKS = _define("run", G, "run_tasks", "run", "Tasks of the run, excluded ones not counted.")
@@ -66,72 +72,121 @@ RUN_TASKS_COMPLETE = _define(
     "run", G, "run_tasks_complete", "run", "Tasks whose every attempt is scored."
 )
 RUN_ATTEMPTS_TARGET = _define(
-    "run", G, "run_attempts_target", "run",
+    "run",
+    G,
+    "run_attempts_target",
+    "run",
     "Attempts that the run is to score: the fixed denominator. Absent while it is not known.",
 )
 RUN_ATTEMPTS = _define(
-    "run", G, "run_attempts", "run state",
+    "run",
+    G,
+    "run_attempts",
+    "run state",
     "Attempts by state; the states add up to the target.",
 )
 RUN_ATTEMPTS_PASSED = _define(
     "run", G, "run_attempts_passed", "run", "Scored attempts whose reward is a success."
 )
 RUN_ATTEMPTS_SURPLUS = _define(
-    "run", G, "run_attempts_surplus", "run",
+    "run",
+    G,
+    "run_attempts_surplus",
+    "run",
     "Scored lineages beyond their task's attempts; they own none.",
 )
 RUN_STALE_CONTENT = _define(
-    "run", G, "run_attempts_stale_content", "run",
+    "run",
+    G,
+    "run_attempts_stale_content",
+    "run",
     "Scored lineages whose verdict was given on another version of the task; they own no attempt.",
 )
 RUN_WITHOUT_KEY = _define(
-    "run", G, "run_attempts_scored_without_key", "run",
+    "run",
+    G,
+    "run_attempts_scored_without_key",
+    "run",
     "Scored attempts whose rewards lack the run's reward key; they count as not passed.",
 )
 RUN_SCORED_WITH_EXCEPTION = _define(
-    "run", G, "run_attempts_scored_with_exception", "run cause",
+    "run",
+    G,
+    "run_attempts_scored_with_exception",
+    "run cause",
     "Scored attempts that carry an exception which Harbor holds compatible with a valid reward.",
 )
 RUN_SUPERSEDED = _define(
     "run", G, "run_verdicts_superseded", "run", "Lineages whose verdict a regrade replaced."
 )
 RUN_VERDICTS = _define(
-    "run", C, "run_verdicts_total", "run result",
+    "run",
+    C,
+    "run_verdicts_total",
+    "run result",
     "Valid verdicts recorded, once an execution, those of regrades and retried trials included.",
 )
 RUN_DISCARDED = _define(
-    "run", C, "run_verdicts_discarded_total", "run result",
+    "run",
+    C,
+    "run_verdicts_discarded_total",
+    "run result",
     "Valid verdicts that Harbor deleted by retrying the trial, as far as they were seen.",
 )
 RUN_FAULTS_TOTAL = _define(
-    "run", C, "run_faults_total", "run phase cause",
+    "run",
+    C,
+    "run_faults_total",
+    "run phase cause",
     "Executions that ended without a verdict, by phase and cause as known when they were settled.",
 )
 RUN_FAULTS_BY_TYPE = _define(
-    "run", C, "run_faults_by_type_total", "run exception_type",
+    "run",
+    C,
+    "run_faults_by_type_total",
+    "run exception_type",
     "The same faults by the type of their first exception; at most 40 types, then `other`.",
 )
 RUN_FAULTS_OPEN = _define(
-    "run", G, "run_faults_open", "run cause boundary",
+    "run",
+    G,
+    "run_faults_open",
+    "run cause boundary",
     "Faults whose attempt nothing scores, runs or plans, by the point from where to replay them.",
 )
 RUN_FAULTS_BY_RESOLUTION = _define(
-    "run", G, "run_faults_by_resolution", "run resolution", "Every fault known, by what became of it."
+    "run",
+    G,
+    "run_faults_by_resolution",
+    "run resolution",
+    "Every fault known, by what became of it.",
 )
 RUN_FAULT_TASKS = _define(
-    "run", G, "run_fault_tasks", "run cause",
+    "run",
+    G,
+    "run_fault_tasks",
+    "run cause",
     "Tasks that a fault of this cause ever hit, whatever became of it.",
 )
 RUN_RETRIES = _define(
-    "run", C, "run_retries_total", "run",
+    "run",
+    C,
+    "run_retries_total",
+    "run",
     "Retries that Harbor says it started. Absent for jobs that serve several runs at once.",
 )
 RUN_PHASE_DURATION = _define(
-    "run", H, "run_trial_phase_duration_seconds", "run phase",
+    "run",
+    H,
+    "run_trial_phase_duration_seconds",
+    "run phase",
     "How long the phases of finished executions took.",
 )
 RUN_TOKENS = _define(
-    "run", C, "run_tokens_total", "run kind",
+    "run",
+    C,
+    "run_tokens_total",
+    "run kind",
     "Tokens of finished executions; `input` is without the cached ones. A regrade's copy of its "
     "source's usage is not counted again.",
 )
@@ -142,36 +197,57 @@ RUN_STARTED = _define(
     "run", G, "run_started_timestamp_seconds", "run", "When the run's first job was made."
 )
 RUN_LAST_VERDICT = _define(
-    "run", G, "run_last_verdict_timestamp_seconds", "run",
+    "run",
+    G,
+    "run_last_verdict_timestamp_seconds",
+    "run",
     "When the newest of the scored lineages got its first valid verdict.",
 )
 
 TASK_ATTEMPTS_TARGET = _define(
-    "task", G, "task_attempts_target", "run task",
+    "task",
+    G,
+    "task_attempts_target",
+    "run task",
     "Attempts that the task is to get. Absent while it is not known.",
 )
 TASK_ATTEMPTS = _define(
-    "task", G, "task_attempts", "run task state",
+    "task",
+    G,
+    "task_attempts",
+    "run task state",
     "The task's attempts by state; the states add up to its target.",
 )
 TASK_ATTEMPTS_PASSED = _define(
     "task", G, "task_attempts_passed", "run task", "Scored attempts whose reward is a success."
 )
 TASK_USUAL_DURATION = _define(
-    "task", G, "task_usual_duration_seconds", "run task",
+    "task",
+    G,
+    "task_usual_duration_seconds",
+    "run task",
     "Median wall time of the task's scored trials.",
 )
 TASK_OLDEST_START = _define(
-    "task", G, "task_oldest_running_start_timestamp_seconds", "run task",
+    "task",
+    G,
+    "task_oldest_running_start_timestamp_seconds",
+    "run task",
     "When the task's longest running trial started. Absent while none runs.",
 )
 
 JOB_INFO = _define(
-    "job", I, "job_info", "harbor_job harbor_version",
+    "job",
+    I,
+    "job_info",
+    "harbor_job harbor_version",
     "A job that was read, with the Harbor version in its lock; always 1.",
 )
 JOB_STATE = _define(
-    "job", G, "job_state", "harbor_job state",
+    "job",
+    G,
+    "job_state",
+    "harbor_job state",
     "1 for the job's state, 0 for the others. `unknown`: unfinished, and whether its process "
     "lives cannot be told from here.",
 )
@@ -183,16 +259,25 @@ JOB_FINISHED = _define(
     "job", G, "job_finished_timestamp_seconds", "harbor_job", "When the job finished, if it did."
 )
 JOB_LAST_CHANGE = _define(
-    "job", G, "job_last_change_timestamp_seconds", "harbor_job",
+    "job",
+    G,
+    "job_last_change_timestamp_seconds",
+    "harbor_job",
     "Newest modification time of the files that Harbor writes while it works.",
 )
 JOB_UNREADABLE = _define(
-    "job", G, "job_unreadable_files", "harbor_job",
+    "job",
+    G,
+    "job_unreadable_files",
+    "harbor_job",
     "Files of the job that cannot be read and are not just being written; the log names them.",
 )
 
 BUILD_INFO = _define(
-    "self", I, "build_info", "version harbor_version python_version",
+    "self",
+    I,
+    "build_info",
+    "version harbor_version python_version",
     "Versions of harborlight, of the Harbor library whose error policy it applies, and of Python.",
 )
 COLLECTOR_SUCCESS = _define(
@@ -202,7 +287,10 @@ COLLECTOR_DURATION = _define(
     "self", G, "collector_duration_seconds", "collector", "How long the last look took."
 )
 COLLECTOR_LAST_SUCCESS = _define(
-    "self", G, "collector_last_success_timestamp_seconds", "collector",
+    "self",
+    G,
+    "collector_last_success_timestamp_seconds",
+    "collector",
     "When a look last succeeded.",
 )
 SNAPSHOT_TIMESTAMP = _define(
@@ -210,11 +298,17 @@ SNAPSHOT_TIMESTAMP = _define(
 )
 LEDGER_TRIALS = _define("self", G, "ledger_trials", "", "Executions in the ledger.")
 CONFIG_RELOAD_SUCCESS = _define(
-    "self", G, "config_last_reload_successful", "",
+    "self",
+    G,
+    "config_last_reload_successful",
+    "",
     "Whether the last configuration reload was taken over; on 0 the one before goes on.",
 )
 CONFIG_RELOAD_TIMESTAMP = _define(
-    "self", G, "config_last_reload_success_timestamp_seconds", "",
+    "self",
+    G,
+    "config_last_reload_success_timestamp_seconds",
+    "",
     "When configuration was last taken over.",
 )
 
@@ -227,8 +321,6 @@ def markdown_table() -> str:
         for metric in CATALOGUE.values():
             if metric.group == group:
                 labels = ", ".join(f"`{label}`" for label in metric.labels)
-                lines.append(
-                    f"| `{metric.full_name}` | {metric.kind} | {labels} | {metric.help} |"
-                )
+                lines.append(f"| `{metric.full_name}` | {metric.kind} | {labels} | {metric.help} |")
         lines.append("")
     return "\n".join(lines)

@@ -62,7 +62,9 @@ class Families:
             metric.full_name, dict(zip(metric.labels, labels, strict=True)), float(value)
         )
 
-    def add_histogram(self, metric: Metric, counts: list[float], total: float, *labels: str) -> None:
+    def add_histogram(
+        self, metric: Metric, counts: list[float], total: float, *labels: str
+    ) -> None:
         """One histogram: ``counts`` a bucket (not cumulative), the last one is +Inf's."""
         family = self._family(metric)
         given = dict(zip(metric.labels, labels, strict=True))
@@ -107,7 +109,11 @@ def condition(snapshot: Snapshot) -> Families:
     """How the exporter itself is doing."""
     families = Families()
     families.add(
-        c.BUILD_INFO, 1, __version__, importlib.metadata.version("harbor"), platform.python_version()
+        c.BUILD_INFO,
+        1,
+        __version__,
+        importlib.metadata.version("harbor"),
+        platform.python_version(),
     )
     for collector in snapshot.collectors:
         families.add(c.COLLECTOR_SUCCESS, collector.success, collector.name)
@@ -228,22 +234,43 @@ class Page:
         self._lock = threading.Lock()
         self._rendered: dict[str, tuple[str, bytes, bytes]] = {}
         self._bodies: dict[str, bytes] = {}
-        if previous is not None and previous.snapshot.version == snapshot.version:
-            self._bodies = previous._bodies
+        self._wanted = {TEXT}
+        if previous is not None:
+            self._wanted |= previous.formats
+            if previous.snapshot.version == snapshot.version:
+                self._bodies = previous.bodies
+
+    @property
+    def formats(self) -> frozenset[str]:
+        """The formats that it was rendered in so far."""
+        return frozenset(self._rendered)
+
+    @property
+    def bodies(self) -> dict[str, bytes]:
+        """The parts with runs, tasks and jobs, by format."""
+        return self._bodies
+
+    def prepare(self) -> None:
+        """Render what is going to be asked for: the formats that were asked for before."""
+        for name in sorted(self._wanted):
+            self._render(name)
 
     def render(self, accept: str) -> tuple[str, bytes, bytes]:
         """(content type, page, the same gzipped) in the format that ``accept`` asks for."""
-        encoder, content_type = _FORMATS[negotiate(accept)]
+        return self._render(negotiate(accept))
+
+    def _render(self, name: str) -> tuple[str, bytes, bytes]:
+        encoder, content_type = _FORMATS[name]
         with self._lock:
-            page = self._rendered.get(content_type)
+            page = self._rendered.get(name)
             if page is None:
-                if content_type not in self._bodies:
+                if name not in self._bodies:
                     body = encoder(_Fixed(knowledge(self.snapshot, tasks=self._tasks)))
-                    self._bodies[content_type] = body.removesuffix(b"# EOF\n")
+                    self._bodies[name] = body.removesuffix(b"# EOF\n")
                 own = _Fixed([*condition(self.snapshot), *PROCESS_COLLECTOR.collect()])
-                whole = self._bodies[content_type] + encoder(own)
+                whole = self._bodies[name] + encoder(own)
                 page = (content_type, whole, gzip.compress(whole, compresslevel=3, mtime=0))
-                self._rendered[content_type] = page
+                self._rendered[name] = page
         return page
 
 

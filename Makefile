@@ -1,0 +1,45 @@
+# make setup    a virtual environment in .venv, from the lock, with .venv/bin/harborlight
+# make demo     a Terminal-Bench-sized run, replayed and served
+# make test     linters, types and all tests (installs missing Debian packages as root)
+# make lint     linters and types only
+# make lock     requirements.lock again, from pyproject.toml (UPGRADE=1: newest versions)
+# make bench    the benchmarks
+# make clean    remove what the above made
+
+BIN := .venv/bin
+CODE := $(wildcard exporter tests dashboards)
+
+.PHONY: setup demo test packages lint lock bench clean
+
+setup:
+	@.ci/setup
+
+demo: setup
+	exec $(BIN)/harborlight demo
+
+packages:
+	@.ci/packages
+
+# Where real Harbor jobs can be run, a test that needs them must not skip itself.
+test: setup packages lint
+	if command -v bwrap >/dev/null && [ -x $(BIN)/harbor ]; then \
+	    export HARBORLIGHT_REQUIRE_REAL_HARBOR=$${HARBORLIGHT_REQUIRE_REAL_HARBOR-1}; \
+	fi; \
+	$(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy $(CODE)
+
+lock: setup
+	$(BIN)/uv --system-certs pip compile pyproject.toml --group dev --universal --python-version 3.12 \
+	    --generate-hashes --no-emit-index-url --no-emit-find-links $(if $(UPGRADE),--upgrade) \
+	    --custom-compile-command 'make lock' --quiet --output-file requirements.lock
+
+bench: setup
+	$(BIN)/python -m pytest tests/benchmarks -q -s
+
+clean:
+	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

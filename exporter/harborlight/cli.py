@@ -1,0 +1,452 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+
+from harborlight import __version__
+from harborlight.config import Config, ConfigError, load_config, parse_duration
+from harborlight.ledger import Ledger, LedgerError, Store
+from harborlight.ledger.book import Rules
+from harborlight.ledger.faults import Cause
+from harborlight.ledger.outcomes import RewardRule
+from harborlight.ledger.runs import RunDefinition
+from harborlight.logs import configure_logging
+from harborlight.server import ListenError, Sockets, bind, build_app, parse_listen_address, serve
+from harborlight.service import Reload, Service
+from harborlight.snapshot import CollectorSnapshot, Snapshot
+from harborlight.sources.job_directory import SETTLE_SECONDS, JobDirectorySource
+from harborlight.sources.observation import Observation
+from harborlight.views import terminal
+from harborlight.views.metrics import Page
+
+log = logging.getLogger(__name__)
+
+DEFAULT_ADDRESS = "127.0.0.1:10315"
+DEFAULT_DATA_DIR = "harborlight-data"
+
+_ONE_LOOK_SETTLE_SECONDS = 1.0
+"""A single look has no later one to tell a file that is being written from a broken one: it waits
+this long for the writer."""
+
+
+class UsageError(Exception):
+    """Wrong use, said in one line: exit code 2."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; the exit code is 0, or 2 where the command could not be carried out."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except (UsageError, ConfigError, LedgerError, ListenError) as error:
+        print(f"harborlight: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # The reader of a pipe had enough (head, say); nothing is wrong.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="harborlight", description="Watch long Harbor evaluations honestly while they run."
+    )
+    parser.add_argument("--version", action="version", version=f"harborlight {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    serving = commands.add_parser("serve", help="watch jobs and serve /metrics")
+    _add_input(serving)
+    _add_logging(serving)
+    serving.add_argument(
+        "--data-dir",
+        type=Path,
+        default=Path(DEFAULT_DATA_DIR),
+        help="where the ledger lies (default: %(default)s)",
+    )
+    serving.add_argument(
+        "--web.listen-address",
+        dest="listen",
+        action="append",
+        metavar="HOST:PORT",
+        help=f"address to serve on, repeatable (default: {DEFAULT_ADDRESS})",
+    )
+    serving.add_argument(
+        "--web.enable-lifecycle",
+        dest="lifecycle",
+        action="store_true",
+        help="allow reloading the configuration by POST /-/reload",
+    )
+    serving.add_argument(
+        "--refresh-interval",
+        metavar="DURATION",
+        help="how often to look at the jobs (default: 5s)",
+    )
+    serving.set_defaults(run=_serve)
+
+    metrics = commands.add_parser("metrics", help="look once, print the metrics page and exit")
+    _add_input(metrics)
+    _add_reading(metrics)
+    metrics.set_defaults(run=_metrics)
+
+    status = commands.add_parser("status", help="show runs, tasks and faults in the terminal")
+    _add_input(status)
+    _add_reading(status)
+    status.add_argument("--watch", action="store_true", help="keep it live until Ctrl-C")
+    status.set_defaults(run=_status)
+
+    check = commands.add_parser("check-config", help="check a configuration file")
+    check.add_argument("file", type=Path)
+    check.set_defaults(run=_check_config)
+
+    ledger = commands.add_parser("ledger", help="work on the ledger itself")
+    ledger_commands = ledger.add_subparsers(metavar="COMMAND", required=True)
+    forget = ledger_commands.add_parser("forget", help="take a job out, leaving an audit row")
+    forget.add_argument("--job", required=True, help="the job's label or id")
+    forget.add_argument("--reason", default="", help="why, for the audit row")
+    forget.add_argument("--data-dir", type=Path, default=Path(DEFAULT_DATA_DIR))
+    forget.set_defaults(run=_forget)
+
+    demo = commands.add_parser("demo", help="replay a Terminal-Bench-sized run and serve it")
+    demo.add_argument("--speed", type=_positive, help="how many times faster than the real run")
+    demo.add_argument("--web.listen-address", dest="listen", action="append", metavar="HOST:PORT")
+    demo.add_argument("--dir", type=Path, help="where to write the jobs (default: a new folder)")
+    demo.set_defaults(run=_demo)
+    return parser
+
+
+def _add_input(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--jobs",
+        action="append",
+        default=[],
+        metavar="PATH",
+        help="a jobs folder, a job directory, or a glob of either; repeatable",
+    )
+    parser.add_argument("--config.file", dest="config", type=Path, metavar="FILE")
+    parser.add_argument(
+        "--local-jobs",
+        action="store_true",
+        help="Harbor's processes run on this host and can be seen from here: an unfinished job "
+        "whose log nobody holds open was interrupted",
+    )
+    parser.add_argument(
+        "--collector.task",
+        dest="tasks",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="per-task metrics",
+    )
+
+
+def _add_reading(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--data-dir",
+        type=Path,
+        help="show what this ledger knows (it is only read), too",
+    )
+
+
+def _add_logging(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--log.level",
+        dest="log_level",
+        choices=("debug", "info", "warn", "error"),
+        default="info",
+    )
+    parser.add_argument(
+        "--log.format", dest="log_format", choices=("logfmt", "json"), default="logfmt"
+    )
+
+
+def _positive(text: str) -> float:
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError("expected a number above 0")
+    return value
+
+
+def _load(arguments: argparse.Namespace) -> Config:
+    return load_config(arguments.config) if arguments.config else Config()
+
+
+def _rules(config: Config, *, local_jobs: bool) -> Rules:
+    """The ledger's rules as the configuration says them."""
+    return Rules(
+        runs=tuple(
+            RunDefinition(
+                label=run.name,
+                title=run.title or run.name,
+                jobs=tuple(job.job for job in run.jobs),
+                supersedes=tuple(job.job for job in run.jobs if job.supersedes),
+                tasks=run.task_names,
+                tasks_of=run.tasks_of_job,
+                exclude=run.exclude,
+                attempts=run.attempts,
+                reward=RewardRule(
+                    key=run.reward.key,
+                    success_at=run.reward.success_at,
+                    invalid_exceptions=frozenset(run.invalid_exceptions),
+                ),
+                agent=run.agent,
+                model=run.model,
+                dataset=run.dataset,
+                content=run.content if isinstance(run.content, dict) else {},
+            )
+            for run in config.runs
+        ),
+        causes={name: Cause(cause) for name, cause in config.causes.items()},
+        local_jobs=local_jobs or config.local_jobs,
+    )
+
+
+def _source(
+    config: Config, jobs: Sequence[str], *, settle_seconds: float = SETTLE_SECONDS
+) -> JobDirectorySource:
+    places = [*jobs, *config.job_places]
+    if not places:
+        raise UsageError("no jobs to watch: give --jobs PATH or jobs: in the configuration file")
+    return JobDirectorySource(places, settle_seconds=settle_seconds)
+
+
+def _serve(arguments: argparse.Namespace) -> int:
+    configure_logging(arguments.log_level, arguments.log_format)
+    config = _load(arguments)
+    source = _source(config, arguments.jobs)
+    addresses = [parse_listen_address(text) for text in arguments.listen or [DEFAULT_ADDRESS]]
+    given = parse_duration(arguments.refresh_interval) if arguments.refresh_interval else None
+
+    def load() -> Reload:
+        again = _load(arguments)
+        return Reload(
+            _rules(again, local_jobs=arguments.local_jobs),
+            (_source(again, arguments.jobs),),
+            given or again.refresh_interval,
+        )
+
+    with bind(addresses) as sockets, Store.open_writer(arguments.data_dir) as store:
+        service = Service(
+            Ledger(store, _rules(config, local_jobs=arguments.local_jobs)),
+            [source],
+            interval=given or config.refresh_interval,
+            tasks=arguments.tasks,
+        )
+        _run(service, sockets, load=load, lifecycle=arguments.lifecycle)
+    return 0
+
+
+def _run(
+    service: Service,
+    sockets: Sockets,
+    *,
+    load: Callable[[], Reload] | None = None,
+    lifecycle: bool = False,
+) -> None:
+    """Serve until SIGTERM or SIGINT; SIGHUP reloads."""
+    signals: queue.SimpleQueue[int] = queue.SimpleQueue()  # may be put to in a signal handler
+    numbers = [signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if load is not None else [])]
+    before = {n: signal.signal(n, lambda number, _: signals.put(number)) for n in numbers}
+    by_http = partial(service.reload, load) if load is not None and lifecycle else None
+    app = build_app(
+        page=lambda: service.page,
+        ready=lambda: None if service.page else "the first look at the jobs is under way",
+        reload=by_http,
+        version=f"harborlight {__version__}",
+    )
+    stop = threading.Event()
+    refreshing = threading.Thread(target=service.run, args=(stop,), name="refresh")
+    refreshing.start()
+    try:
+        with serve(app, sockets):
+            while signals.get() == signal.SIGHUP:
+                assert load is not None
+                try:
+                    service.reload(load)
+                except (ConfigError, UsageError) as error:
+                    log.error("configuration not reloaded", extra={"error": str(error)})
+            log.info("stopping")
+    finally:
+        stop.set()
+        service.wake()
+        refreshing.join()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+class _Reader:
+    """One look, or one after the other, without writing anything."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        config = _load(arguments)
+        self._source: JobDirectorySource | None = None
+        if arguments.jobs or config.job_places or arguments.data_dir is None:
+            self._source = _source(config, arguments.jobs, settle_seconds=_ONE_LOOK_SETTLE_SECONDS)
+        self._data_dir: Path | None = arguments.data_dir
+        self._rules = _rules(config, local_jobs=arguments.local_jobs)
+        self._ledger: Ledger | None = None
+
+    def look(self) -> Snapshot:
+        """What the ledger knows, and what the jobs show beyond it."""
+        if self._data_dir is not None:
+            with Store.open_reader(self._data_dir) as store:
+                self._ledger = Ledger(store, self._rules)
+            if self._source is not None:
+                self._source.start_anew()
+        elif self._ledger is None:
+            self._ledger = Ledger(Store.throw_away(), self._rules)
+        ledger = self._ledger
+        assert ledger is not None
+        collectors = []
+        if self._source is not None:
+            started = time.monotonic()
+            observation = self._source.look(time.time())
+            ledger.take(observation)
+            if observation.unsettled:
+                time.sleep(_ONE_LOOK_SETTLE_SECONDS)
+                observation = self._source.look(time.time())
+                ledger.take(observation)
+            _complain(observation)
+            now = time.time()
+            success = not observation.failures
+            collectors.append(
+                CollectorSnapshot(
+                    self._source.name,
+                    success,
+                    time.monotonic() - started,
+                    now if success else None,
+                )
+            )
+        return Snapshot(
+            version=ledger.version,
+            at=time.time(),
+            runs=ledger.runs(),
+            jobs=ledger.jobs(),
+            counters=ledger.counters(),
+            ledger_trials=ledger.n_trials,
+            collectors=tuple(collectors),
+        )
+
+
+def _complain(observation: Observation) -> None:
+    for problem in observation.failures:
+        log.warning("cannot look", extra={"subject": problem.subject, "reason": problem.reason})
+    for problem in observation.problems:
+        log.warning("unreadable file", extra={"subject": problem.subject, "reason": problem.reason})
+
+
+def _metrics(arguments: argparse.Namespace) -> int:
+    configure_logging("warn")
+    reader = _Reader(arguments)
+    if arguments.data_dir is None:
+        print(
+            "harborlight: read once, without a ledger: trials that Harbor retried are missing",
+            file=sys.stderr,
+        )
+    _, page, _ = Page(reader.look(), tasks=arguments.tasks).render("text/plain")
+    sys.stdout.buffer.write(page)
+    sys.stdout.buffer.flush()
+    return 0
+
+
+def _status(arguments: argparse.Namespace) -> int:
+    configure_logging("error" if arguments.watch else "warn")
+    reader = _Reader(arguments)
+    console = Console()
+    if not arguments.watch:
+        console.print(terminal.render(reader.look(), tasks=arguments.tasks))
+        return 0
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        while True:
+            live.update(terminal.render(reader.look(), tasks=arguments.tasks), refresh=True)
+            time.sleep(_WATCH_SECONDS)
+
+
+def _check_config(arguments: argparse.Namespace) -> int:
+    config = load_config(arguments.file)
+    runs = f"{len(config.runs)} run{'' if len(config.runs) == 1 else 's'}"
+    print(f"{arguments.file}: good, {runs} configured")
+    return 0
+
+
+def _forget(arguments: argparse.Namespace) -> int:
+    if not (arguments.data_dir / "ledger.sqlite").is_file():
+        raise LedgerError(f"no ledger in {arguments.data_dir}: expected a file ledger.sqlite")
+    with Store.open_writer(arguments.data_dir) as store:
+        gone = Ledger(store).forget(arguments.job, time.time(), arguments.reason)
+    print(f"forgot job {gone.label}: {gone.trials} executions taken out of the ledger")
+    return 0
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    configure_logging("warn")
+    address = parse_listen_address((arguments.listen or [DEFAULT_ADDRESS])[0])
+    with contextlib.ExitStack() as stack:
+        sockets = stack.enter_context(bind([address]))
+        if arguments.dir is None:
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="harborlight-demo-"))
+        else:
+            folder = str(arguments.dir)
+        jobs = Path(folder) / "jobs"
+        jobs.mkdir(parents=True, exist_ok=True)
+        store = stack.enter_context(Store.open_writer(Path(folder) / "ledger"))
+        command = [sys.executable, "-m", "harborlight.demo.replay", "--jobs", str(jobs)]
+        if arguments.speed is not None:
+            command += ["--speed", str(arguments.speed)]
+        stack.enter_context(_child(command))
+        service = Service(
+            Ledger(store, Rules(local_jobs=True)), [JobDirectorySource([jobs])], interval=1.0
+        )
+        print(_DEMO_TEXT.format(address=sockets.addresses[0], jobs=jobs), flush=True)
+        _run(service, sockets)
+    return 0
+
+
+@contextlib.contextmanager
+def _child(command: Sequence[str]) -> Iterator[None]:
+    """A process that ends with the block."""
+    process = subprocess.Popen(command)  # noqa: S603 - our own module, arguments not a shell's
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+_WATCH_SECONDS = 2.0
+
+_DEMO_TEXT = """\
+Harborlight demo: a REPLAY, not a measurement. It writes Harbor job directories of a run of 63 tasks
+x 5 attempts with the officially published rewards and durations of Terminal-Bench 4.0, sped up,
+with some container, API and verifier faults, retries, a Ctrl-C and a regrade put in.
+
+  metrics   http://{address}/metrics
+  status    harborlight status --jobs {jobs} --watch
+  e.g.      curl -s {address}/metrics | grep harborlight_run_attempts
+
+Ctrl-C ends it."""
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
