@@ -3,13 +3,14 @@
 # make test     linters, types and all tests (installs missing Debian packages as root)
 # make lint     linters and types only
 # make lock     requirements.lock again, from pyproject.toml (UPGRADE=1: newest versions)
+# make docs     the table of metrics in README.md, from the catalogue
 # make bench    the benchmarks
 # make clean    remove what the above made
 
 BIN := .venv/bin
 CODE := $(wildcard exporter tests dashboards)
 
-.PHONY: setup demo test packages lint lock bench clean
+.PHONY: setup demo test packages lint lock docs bench clean
 
 setup:
 	@.ci/setup
@@ -36,6 +37,9 @@ lock: setup
 	$(BIN)/uv --system-certs pip compile pyproject.toml --group dev --universal --python-version 3.12 \
 	    --generate-hashes --no-emit-index-url --no-emit-find-links $(if $(UPGRADE),--upgrade) \
 	    --custom-compile-command 'make lock' --quiet --output-file requirements.lock
+
+docs: setup
+	PYTHONPATH=tests $(BIN)/python -m support.readme
 
 bench: setup
 	$(BIN)/python -m pytest tests/benchmarks -q -s

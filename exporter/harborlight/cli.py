@@ -235,10 +235,14 @@ def _serve(arguments: argparse.Namespace) -> int:
     given = parse_duration(arguments.refresh_interval) if arguments.refresh_interval else None
 
     def load() -> Reload:
+        nonlocal source
         again = _load(arguments)
+        fresh = _source(again, arguments.jobs)
+        if fresh.places != source.places:  # else what it has read need not be read again
+            source = fresh
         return Reload(
             _rules(again, local_jobs=arguments.local_jobs),
-            (_source(again, arguments.jobs),),
+            (source,),
             given or again.refresh_interval,
         )
 

@@ -468,7 +468,6 @@ class Config(_Strict):
     jobs: tuple[PathText, ...] = ()
     local_jobs: Flag = False
     refresh_interval: Annotated[float, _duration("50ms", "1h")] = 5.0
-    stale_after: Annotated[float, _duration("1s")] | None = None
     runs: tuple[RunConfig, ...] = ()
     causes: dict[ExceptionType, _OneCause] = {}
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from io import BytesIO, StringIO, TextIOWrapper
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ def _retyped(data: bytes, chance: random.Random) -> bytes:
     return json.dumps(document).encode()
 
 
-def _places(value: object) -> Iterator[tuple[object, object]]:
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
     if isinstance(value, dict):
         for key, inner in value.items():
             yield value, key

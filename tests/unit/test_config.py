@@ -22,7 +22,7 @@ from harborlight.config import (
 
 DIGEST = "sha256:" + "0a" * 32
 CAUSES = "expected one of container, serving, agent, verifier"
-KEYS = "causes, jobs, local_jobs, refresh_interval, runs, stale_after"
+KEYS = "causes, jobs, local_jobs, refresh_interval, runs"
 DURATION = "expected a duration such as 5s, 2m or 1h"
 RUN = "runs:\n- name: r\n  jobs: [j]\n"
 
@@ -55,7 +55,7 @@ def test_defaults() -> None:
     """No file at all is a configuration, too."""
     config = Config()
     assert (config.jobs, config.job_places, config.runs, config.causes) == ((), (), (), {})
-    assert (config.local_jobs, config.refresh_interval, config.stale_after) == (False, 5, None)
+    assert (config.local_jobs, config.refresh_interval) == (False, 5)
 
 
 def test_everything(tmp_path: Path) -> None:
@@ -66,7 +66,6 @@ def test_everything(tmp_path: Path) -> None:
         jobs: [jobs, /data/jobs/*, ../other]
         local_jobs: true
         refresh_interval: 2m
-        stale_after: 1h30m
         runs:
           - name: tb-4.0 glm
             title: Terminal-Bench 4.0 with GLM
@@ -95,7 +94,7 @@ def test_everything(tmp_path: Path) -> None:
         str(tmp_path / ".." / "other"),
     )
     assert config.local_jobs
-    assert (config.refresh_interval, config.stale_after) == (120.0, 5400.0)
+    assert config.refresh_interval == 120.0
     assert config.causes == {"FlakyError": "serving", "my.module.Other": "container"}
     (run,) = config.runs
     assert (run.name, run.title) == ("tb-4.0 glm", "Terminal-Bench 4.0 with GLM")
@@ -126,9 +125,8 @@ def test_run_defaults(tmp_path: Path) -> None:
 
 def test_nothing_where_it_may_be(tmp_path: Path) -> None:
     """A key without a value is the default where that is "none"."""
-    text = RUN + "  tasks:\n  attempts: null\n  agent: ~\n  reward: {key: }\nstale_after:\n"
+    text = RUN + "  tasks:\n  attempts: null\n  agent: ~\n  reward: {key: }\n"
     config = good(tmp_path, text)
-    assert config.stale_after is None
     assert (config.runs[0].tasks, config.runs[0].attempts, config.runs[0].agent) == (None,) * 3
 
 
@@ -357,8 +355,7 @@ def test_file_name_is_escaped(tmp_path: Path) -> None:
         ("refresh_interval: true", f"1: refresh_interval: {DURATION}, got true"),
         ("refresh_interval: 0", "1: refresh_interval: expected at least 50ms, got 0"),
         ("refresh_interval: 1d", "1: refresh_interval: expected at most 1h, got '1d'"),
-        ("stale_after: -1h", f"1: stale_after: {DURATION}, got '-1h'"),
-        ("stale_after: 0.5", "1: stale_after: expected at least 1s, got 0.5"),
+        ("refresh_interval: -1h", f"1: refresh_interval: {DURATION}, got '-1h'"),
         ("runs: {name: r}", "1: runs: expected a list, got a mapping"),
         ("runs: [r]", "1: runs[0]: expected a mapping, got 'r'"),
         ("runs:\n- jobs: [j]", "2: runs[0]: the key 'name' is missing"),

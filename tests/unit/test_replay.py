@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 from zoneinfo import ZoneInfo
 
 import pytest
@@ -18,6 +19,7 @@ from harbor.models.job.lock import JobLock, TrialLock
 from harbor.models.job.result import JobResult, JobStats
 from harbor.models.trial.config import TrialConfig
 from harbor.models.trial.result import TrialResult
+
 from harborlight.demo.replay import JobReplay, RegradeReplay, ReplayError, write_finished_job
 from harborlight.demo.script import Event, Execution, JobOptions, Step, TrialScript, Usage
 from harborlight.demo.terminal_bench import TerminalBenchDemo, main, official_trials
@@ -28,6 +30,22 @@ FAIL = Execution(reward=0.0, usage=Usage(2000, 900, 80, 0.5))
 BUILD_FAULT = Execution(exception_type="SandboxBuildFailedError")
 RATE_LIMIT = Execution(reward=0.0, exception_type="ApiRateLimitError", usage=Usage(10, 0, 1, 1.0))
 VERIFIER_FAULT = Execution(exception_type="VerifierTimeoutError", usage=Usage(500, 0, 5, 0.1))
+
+
+@pytest.fixture(autouse=True)
+def _ended_replays(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A replay that a test leaves in the middle ends with it, so that its logs are closed."""
+    made: list[JobReplay] = []
+    construct = JobReplay.__init__
+
+    def noted(self: JobReplay, *args: Any, **kwargs: Any) -> None:
+        construct(self, *args, **kwargs)
+        made.append(self)
+
+    monkeypatch.setattr(JobReplay, "__init__", noted)
+    yield
+    for replay in made:
+        replay.kill()
 
 
 def script(task: str, *executions: Execution) -> TrialScript:

@@ -287,7 +287,10 @@ def test_a_paused_exporter_stands_still(stub: ExporterProcess) -> None:
 
 
 def test_the_watcher_raises_what_it_saw(stub: ExporterProcess, stub_page: Path) -> None:
-    with pytest.raises(AssertionError, match="fell from 2 to 1"), Watcher(stub, 0.01) as watcher:
+    with (
+        pytest.raises(AssertionError, match="fell from 2 to 1"),
+        Watcher(stub, 0.01) as watcher,
+    ):
         eventually(lambda: watcher.pages)
         watcher.check()
         _replace(stub_page, PAGE.replace('cause="serving"} 2', 'cause="serving"} 1'))
@@ -295,7 +298,10 @@ def test_the_watcher_raises_what_it_saw(stub: ExporterProcess, stub_page: Path) 
 
 
 def test_the_watcher_compares_across_a_restart(stub: ExporterProcess, stub_page: Path) -> None:
-    with pytest.raises(AssertionError, match="is gone"), Watcher(stub, 0.01) as watcher:
+    with (
+        pytest.raises(AssertionError, match="is gone"),
+        Watcher(stub, 0.01) as watcher,
+    ):
         eventually(lambda: watcher.pages)
         stub.kill()
         _replace(stub_page, "# nothing is known any more\n")

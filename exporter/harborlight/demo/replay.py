@@ -104,7 +104,7 @@ class _Delay:
     seconds: float
 
 
-class _Cancelled(Exception):
+class _CancelledError(Exception):
     """Stands for asyncio.CancelledError inside a trial's generator."""
 
 
@@ -351,7 +351,7 @@ class JobReplay:
             pass
 
     def kill(self) -> None:
-        """kill -9: nothing more is written, whatever is open is closed as it is."""
+        """End as kill -9 does: nothing more is written, what is open is closed as it is."""
         if self.state not in ("ready", "running"):
             return
         self._engine = iter(())
@@ -473,7 +473,7 @@ class JobReplay:
         return UUID(int=self._random.getrandbits(128), version=4)
 
     def _new_name(self, task: str) -> str:
-        stem = task.split("/")[-1][:32].rstrip("_-")
+        stem = task.rpartition("/")[2][:32].rstrip("_-")
         while True:
             name = f"{stem}__{''.join(self._random.choices(NAME_CHARACTERS, k=7))}"
             if name not in self._used_names:
@@ -660,9 +660,9 @@ class JobReplay:
             if kept[slot.key] > 0:
                 kept[slot.key] -= 1
                 continue
-            slot = replace(slot, script=left[slot.key].popleft())
-            self._script_of[slot.name] = slot.script
-            remaining.append(slot)
+            again = replace(slot, script=left[slot.key].popleft())
+            self._script_of[again.name] = again.script
+            remaining.append(again)
         return remaining
 
     def _key_of(self, result: TrialResult, script: TrialScript) -> tuple[str, str]:
@@ -739,11 +739,11 @@ class JobReplay:
     ) -> Generator[Step, None, float | None]:
         """Runs one trial to its next delay, which is returned; None when it has ended."""
         try:
-            item = process.throw(_Cancelled()) if cancel else next(process)
+            item = process.throw(_CancelledError()) if cancel else next(process)
             while not isinstance(item, _Delay):
                 yield item
                 item = next(process)
-        except (StopIteration, _Cancelled):
+        except (StopIteration, _CancelledError):
             return None
         return item.seconds
 
@@ -933,7 +933,7 @@ class JobReplay:
                 yield from self._log(run, f"Trial {name} failed: {run.execution.message}")
                 yield from self._record(run, run.execution.exception_type or "", run.execution)
                 yield from self._recover(run)
-        except _Cancelled:
+        except _CancelledError:
             yield from self._log(run, f"Trial {name} cancelled")
             yield from self._record(run, "CancelledError", None)
             yield from self._on_cancel(name)
@@ -965,7 +965,7 @@ class JobReplay:
         run.agent_started = self._now
         try:
             yield from self._timed(result, "agent_execution", execution.agent)
-        except _Cancelled:
+        except _CancelledError:
             spent = self._now - run.agent_started
             result.agent_result = _share(execution.usage, spent / max(execution.agent, 1e-9))
             raise
@@ -1259,7 +1259,7 @@ def write_finished_job(
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the demo scenario; see harborlight.demo.terminal_bench.main."""
-    from harborlight.demo.terminal_bench import main as demo
+    from harborlight.demo.terminal_bench import main as demo  # noqa: PLC0415 - it imports this
 
     return demo(argv)
 

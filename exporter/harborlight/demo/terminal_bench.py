@@ -45,7 +45,7 @@ VERIFIER_FAULTS = 6
 
 @dataclass(frozen=True, slots=True)
 class OfficialTrial:
-    """One row of the reference. seconds: whole trial; exception_type None where none is recorded."""
+    """One row of the reference. ``seconds``: the whole trial; ``exception_type`` None where none."""
 
     task: str
     reward: float

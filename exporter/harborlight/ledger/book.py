@@ -119,7 +119,19 @@ class Ledger:
             if job.present != present:
                 held = job.held if present else None
                 self._set_job(job_id, replace(job, present=present, held=held))
+        for job_id in {*observation.jobs, *(record.job_id for record in observation.trials)}:
+            self._mark_dead(job_id)
         self._settle()
+
+    def _mark_dead(self, job_id: str) -> None:
+        """Trials that their job's end left open: should it be resumed, these come to nothing."""
+        job = self._jobs.get(job_id)
+        if job is None or not job.state.ended:
+            return
+        for name, executions in self._trials[job_id].items():
+            left_open = executions.get("")
+            if left_open is not None and left_open.record.open and not left_open.dead:
+                self._set_trial((job_id, name, ""), replace(left_open, dead=True))
 
     def _take_job(self, job_id: str, sighting: JobSighting) -> None:
         old = self._jobs.get(job_id)
@@ -160,11 +172,6 @@ class Ledger:
             for run in self._serves(job_id):
                 self._dirty.update((run.key, task) for task in run.tasks)
             self._dirty_names[job_id].update(self._trials[job_id])
-        if job.state.ended:
-            for name, executions in self._trials[job_id].items():
-                open_one = executions.get("")
-                if open_one is not None and not open_one.dead and open_one.record.open:
-                    self._set_trial((job_id, name, ""), replace(open_one, dead=True))
         self._jobs[job_id] = job
         self._changes.jobs[job_id] = job
         for run in self._serves(job_id) if self._runs else ():

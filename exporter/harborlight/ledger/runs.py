@@ -7,11 +7,13 @@ job joins the run of the job that it derives from, as soon as that job is known.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from types import MappingProxyType
+from typing import NamedTuple
 
 from harborlight.labels import safe_label
 from harborlight.ledger.faults import Cause
@@ -90,7 +92,17 @@ class _Entry:
     planned: bool
 
 
-_AUTOMATIC = "automatic"
+class _Evaluation(NamedTuple):
+    """What one automatic run is of."""
+
+    root: str
+    agent: str
+    model: str
+    dataset: str
+
+
+def _configured(definition: RunDefinition) -> str:
+    return json.dumps([definition.label])
 
 
 class Runs:
@@ -120,6 +132,7 @@ class Runs:
         self._causes = causes
         self._roots = {job_id: self._chain(job_id)[-1] for job_id in jobs}
         self._matches = {job_id: self._definitions_of(job_id) for job_id in jobs}
+        self._evaluations: dict[str, _Evaluation] = {}
         self._refs: dict[str, dict[str, list[TaskRef]]] = {}
         self._places: dict[tuple[str, str, str, TaskRef], list[tuple[str, TaskRef]]] = {}
         self.new_labels: dict[str, str] = {}
@@ -224,14 +237,16 @@ class Runs:
             if self._passes(definition, entry, task):
                 named = _listed(definition, task)
                 if named is not None:
-                    keys.append((f"configured\n{definition.label}", named))
+                    keys.append((_configured(definition), named))
                 else:
                     keys.append(("", task))  # claimed, but outside of the run's tasks
         if keys:
             return keys
         root = self._roots[job_id]
-        parts = (_AUTOMATIC, root, entry.agent, entry.model, task.source)
-        return [("\n".join(part.replace("\n", " ") for part in parts), task)]
+        evaluation = _Evaluation(root, entry.agent, entry.model, task.source)
+        key = json.dumps(evaluation)
+        self._evaluations[key] = evaluation
+        return [(key, task)]
 
     def _passes(self, definition: RunDefinition, entry: _Entry, task: TaskRef) -> bool:
         agents = {entry.agent, self._agent_labels.get(entry.agent, entry.agent)}
@@ -253,37 +268,35 @@ class Runs:
                     if key:
                         entries[key][job_id].append((entry, task))
         for definition in self._definitions:
-            key = f"configured\n{definition.label}"
+            key = _configured(definition)
             jobs = [j for j, definitions in self._matches.items() if definition in definitions]
             run = Run(key, definition.label, definition.title or definition.label, definition)
             run.jobs = sorted(jobs, key=lambda j: (self._jobs[j].started, j))
             self._fill(run, entries.pop(key, {}))
             self.runs[key] = run
-        evaluations: dict[str, list[str]] = defaultdict(list)
+        siblings: dict[str, list[_Evaluation]] = defaultdict(list)
         for key in entries:
-            evaluations[key.split("\n")[1]].append(key)
+            siblings[self._evaluations[key].root].append(self._evaluations[key])
         for key, by_job in entries.items():
-            _, root, agent, model, dataset = key.split("\n")
-            label = self._label(key, root, evaluations[root])
-            run = Run(key, label, label, None, agent, model, dataset)
+            mine = self._evaluations[key]
+            label = self._label(key, mine, siblings[mine.root])
+            run = Run(key, label, label, None, mine.agent, mine.model, mine.dataset)
             run.jobs = sorted(by_job, key=lambda j: (self._jobs[j].started, j))
             self._fill(run, by_job)
             self.runs[key] = run
 
-    def _label(self, key: str, root: str, siblings: list[str]) -> str:
+    def _label(self, key: str, mine: _Evaluation, siblings: list[_Evaluation]) -> str:
         """The run's label: the job's, with what tells it from the job's other evaluations."""
         configured = {definition.label for definition in self._definitions}
         known = self._labels.get(key)
         if known is not None and known not in configured:
             return known
         taken = configured | set(self._labels.values())
-        label = self._jobs[root].label
+        label = self._jobs[mine.root].label
         if len(siblings) > 1:
-            columns = list(zip(*(sibling.split("\n")[2:] for sibling in siblings), strict=True))
-            mine = key.split("\n")[2:]
             parts = [
                 part.rpartition(":")[2] or "none"
-                for part, column in zip(mine, columns, strict=True)
+                for part, column in zip(mine, zip(*siblings, strict=True), strict=True)
                 if len(set(column)) > 1
             ]
             label = "/".join([label, *parts])

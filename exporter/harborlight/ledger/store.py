@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy.dialects.sqlite import insert
 
 from harborlight.ledger.jobs import Job
 from harborlight.ledger.ownership import Execution
@@ -297,8 +298,15 @@ def _durable(connection: Any, _: object) -> None:
 
 
 def _replace(connection: sa.Connection, table: sa.Table, rows: Sequence[Mapping[str, Any]]) -> None:
-    if rows:
-        connection.execute(sa.insert(table).prefix_with("OR REPLACE"), list(rows))
+    if not rows:
+        return
+    statement = insert(table)
+    keys = [column.name for column in table.primary_key]
+    statement = statement.on_conflict_do_update(
+        index_elements=keys,
+        set_={c.name: statement.excluded[c.name] for c in table.columns if c.name not in keys},
+    )
+    connection.execute(statement, list(rows))
 
 
 def _trial_rows(trials: Mapping[TrialKey, Execution | None]) -> list[dict[str, Any]]:

@@ -166,7 +166,7 @@ class JobDirectorySource:
         settle_seconds: float = SETTLE_SECONDS,
         holders: LogHolders | None = None,
     ) -> None:
-        self._places = tuple(dict.fromkeys(str(place) for place in places))
+        self.places = tuple(dict.fromkeys(str(place) for place in places))
         self._sweep_seconds = sweep_seconds
         self._settle = settle_seconds
         self._holders = holders or LogHolders()
@@ -218,7 +218,7 @@ class JobDirectorySource:
 
     def _find_jobs(self, failures: list[Problem]) -> dict[str, os.stat_result]:
         found: dict[str, os.stat_result] = {}
-        for place in self._places:
+        for place in self.places:
             paths = glob.glob(place) if glob.has_magic(place) else []
             if not paths:
                 paths = [] if glob.has_magic(place) and not os.path.exists(place) else [place]
