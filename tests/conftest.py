@@ -17,6 +17,13 @@ if str(TESTS) not in sys.path:  # `support` is imported from here, whatever the 
 from support.harbor import must_be_available, why_unavailable  # noqa: E402
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that accepts what the pages are now."""
+    parser.addoption(
+        "--update-golden", action="store_true", help="rewrite the pages in tests/golden"
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Name the markers, so that --strict-markers knows them."""
     config.addinivalue_line(

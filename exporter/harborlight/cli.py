@@ -271,7 +271,7 @@ def _run(
     by_http = partial(service.reload, load) if load is not None and lifecycle else None
     app = build_app(
         page=lambda: service.page,
-        ready=lambda: None if service.page else "the first look at the jobs is under way",
+        ready=lambda: None if service.ready else "the first look at the jobs is under way",
         reload=by_http,
         version=f"harborlight {__version__}",
     )
@@ -410,7 +410,8 @@ def _demo(arguments: argparse.Namespace) -> int:
             folder = str(arguments.dir)
         jobs = Path(folder) / "jobs"
         jobs.mkdir(parents=True, exist_ok=True)
-        store = stack.enter_context(Store.open_writer(Path(folder) / "ledger"))
+        ledger = Path(folder) / "ledger"
+        store = stack.enter_context(Store.open_writer(ledger))
         command = [sys.executable, "-m", "harborlight.demo.replay", "--jobs", str(jobs)]
         if arguments.speed is not None:
             command += ["--speed", str(arguments.speed)]
@@ -418,7 +419,9 @@ def _demo(arguments: argparse.Namespace) -> int:
         service = Service(
             Ledger(store, Rules(local_jobs=True)), [JobDirectorySource([jobs])], interval=1.0
         )
-        print(_DEMO_TEXT.format(address=sockets.addresses[0], jobs=jobs), flush=True)
+        program = sys.argv[0] if sys.argv[0].endswith("harborlight") else "harborlight"
+        shown = _DEMO_TEXT.format(address=sockets.addresses[0], program=program, ledger=ledger)
+        print(shown, flush=True)
         _run(service, sockets)
     return 0
 
@@ -446,7 +449,7 @@ x 5 attempts with the officially published rewards and durations of Terminal-Ben
 with some container, API and verifier faults, retries, a Ctrl-C and a regrade put in.
 
   metrics   http://{address}/metrics
-  status    harborlight status --jobs {jobs} --watch
+  status    {program} status --data-dir {ledger} --watch
   e.g.      curl -s {address}/metrics | grep harborlight_run_attempts
 
 Ctrl-C ends it."""

@@ -19,6 +19,9 @@ from harborlight.views.metrics import Page
 
 log = logging.getLogger(__name__)
 
+_NOTHING = -1
+"""The version of a snapshot that stands in before the ledger's first commit."""
+
 
 class Source(Protocol):
     """Something that is looked at. ``look`` never raises for what it finds."""
@@ -72,6 +75,11 @@ class Service:
         return self._page
 
     @property
+    def ready(self) -> bool:
+        """Whether a page shows what the ledger holds: not before its first commit."""
+        return self._page is not None and self._page.snapshot.version != _NOTHING
+
+    @property
     def snapshot(self) -> Snapshot | None:
         return self._page.snapshot if self._page else None
 
@@ -109,6 +117,7 @@ class Service:
         """
         try:
             self._pending = load()
+            self._reload_success = True
         except Exception:
             self._reload_success = False
             raise
@@ -118,10 +127,9 @@ class Service:
     def _take_over(self) -> None:
         pending, self._pending = self._pending, None
         if pending is not None:
+            self._ledger.configure(pending.rules)
             self._sources = pending.sources
             self._interval = pending.interval
-            self._ledger.configure(pending.rules)
-            self._reload_success = True
             self._reload_timestamp = self._clock()
             log.info("configuration reloaded")
 
@@ -163,8 +171,8 @@ class Service:
         last = self._page
         if fresh or last is None:
             snapshot = Snapshot(
-                version=self._ledger.version if fresh else -1,
-                at=self._clock(),
+                version=self._ledger.version if fresh else _NOTHING,
+                at=self._clock() if fresh else 0.0,
                 runs=self._ledger.runs() if fresh else (),
                 jobs=self._ledger.jobs() if fresh else (),
                 counters=self._ledger.counters() if fresh else {},

@@ -29,7 +29,7 @@ _MADE_UP_MESSAGE = "replayed; this text is not from a real run"
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one agent run; as in Harbor, input includes cached ones. ``cost_usd`` may be None."""
+    """Tokens of one agent run; as in Harbor, input includes the cached ones."""
 
     input_tokens: int
     cache_tokens: int

@@ -45,7 +45,7 @@ VERIFIER_FAULTS = 6
 
 @dataclass(frozen=True, slots=True)
 class OfficialTrial:
-    """One row of the reference. ``seconds``: the whole trial; ``exception_type`` None where none."""
+    """One row of the reference. ``seconds``: of the whole trial."""
 
     task: str
     reward: float

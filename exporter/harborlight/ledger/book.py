@@ -68,6 +68,7 @@ class Ledger:
             lambda: defaultdict(dict)
         )
         self._by_id: dict[str, TrialRecord] = {}
+        self._sources: set[str] = set()
         self._seen: dict[str, set[Seen]] = defaultdict(set)
         self._agents: dict[str, set[tuple[str, str]]] = defaultdict(set)
         self._models: dict[str, set[str]] = defaultdict(set)
@@ -186,33 +187,33 @@ class Ledger:
         return label
 
     def _take_trial(self, record: TrialRecord) -> None:
+        counted = frozenset[str]()
+        if record.execution:
+            other = self._by_id.get(record.execution)
+            if other is not None and (other.job_id, other.name) != (record.job_id, record.name):
+                # One execution under two names: whichever was read first, the smaller one has it.
+                if (other.job_id, other.name) < (record.job_id, record.name):
+                    return
+                counted = self._trials[other.job_id][other.name][other.execution].counted
+                self._drop_trial((other.job_id, other.name, other.execution))
         executions = self._trials[record.job_id][record.name]
-        key = (record.job_id, record.name, record.execution)
-        self._note(record)
-        if not executions:
-            self._set_trial(key, Execution(record))
-            return
         old = executions.get(record.execution)
-        if not record.execution and len(in_order([*executions.values(), Execution(record)])) <= len(
-            [e for e in executions if e]
-        ):
+        if old is not None and _is_older(record, old.record):
+            return
+        self._note(record)
+        fresh = Execution(record, counted=counted)
+        if old is not None and (record.execution or old.record.started_at == record.started_at):
+            fresh = replace(old, record=record, present=True)
+        chain = in_order([*(e for e in executions.values() if e is not old), fresh])
+        if fresh not in chain:
             return  # a stale copy of what has a result already
-        if old is not None and record.execution:
-            if record.mtime_ns < old.record.mtime_ns:
-                return
-            fresh = replace(old, record=record, present=True)
-        elif old is not None and old.record.started_at == record.started_at:
-            fresh = replace(old, record=record, present=True)
-        else:
-            fresh = Execution(record)
-        for other_id, other in list(executions.items()):
-            if other_id != record.execution and other.present:
-                self._set_trial((*key[:2], other_id), replace(other, present=False))
-        self._set_trial(key, fresh)
-        if record.execution and "" in executions:
-            rest = in_order(executions.values())
-            if rest[-1].record.execution:
-                self._drop_trial((*key[:2], ""))
+        for execution in chain[:-1]:
+            # A directory shows a trial's last execution only.
+            self._set_trial(_key(execution.record), replace(execution, present=False))
+        last = chain[-1]
+        self._set_trial(_key(last.record), last)
+        if "" in executions and last.record.execution:
+            self._drop_trial((record.job_id, record.name, ""))
 
     def _take_listing(self, job_id: str, listing: frozenset[str]) -> None:
         for name, executions in self._trials[job_id].items():
@@ -257,7 +258,11 @@ class Ledger:
 
     def _note(self, record: TrialRecord) -> None:
         """Remember what a record shows beside itself."""
+        if record.source_trial:
+            self._sources.add(record.source_trial)
         if record.execution:
+            if record.execution in self._sources and record.execution not in self._by_id:
+                self._structure_changed = True  # its regrades belong where it belongs
             self._by_id[record.execution] = record
         if record.agent_label:
             self._agents[record.agent].add((record.agent_label, record.agent_version))
@@ -568,6 +573,20 @@ def _task_snapshot(label: str, rules: TaskRules, balance: TaskBalance) -> TaskSn
         oldest_running_start=balance.oldest_running_start,
         faults=balance.faults,
     )
+
+
+def _key(record: TrialRecord) -> TrialKey:
+    return (record.job_id, record.name, record.execution)
+
+
+def _is_older(record: TrialRecord, than: TrialRecord) -> bool:
+    """Whether a record says an earlier thing about the same execution, or start, than another.
+
+    Where the files' times do not tell, the contents decide, so that the order of reading does not.
+    """
+    if not record.execution and record.started_at != than.started_at:
+        return (record.started_at or 0.0) < (than.started_at or 0.0)
+    return (record.mtime_ns, repr(record)) < (than.mtime_ns, repr(than))
 
 
 def _chains(members: Mapping[TrialKey, Execution]) -> dict[tuple[str, str], list[Execution]]:

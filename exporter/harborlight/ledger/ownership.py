@@ -370,7 +370,7 @@ def _judge(lineage: _Lineage, rules: TaskRules, jobs: Mapping[str, Job]) -> _Jud
         _Kind.RUNNING: Resolution.PENDING,
         _Kind.QUEUED: Resolution.PENDING,
     }.get(kind, Resolution.OPEN)
-    last_fault = max((e for e, is_last in faults if is_last), key=_ended, default=None)
+    last_fault = max((e for e, is_last in faults if is_last), key=_by_end, default=None)
     return _Judged(
         lineage=lineage,
         kind=kind,
@@ -385,6 +385,11 @@ def _judge(lineage: _Lineage, rules: TaskRules, jobs: Mapping[str, Job]) -> _Jud
         ),
         last_fault=last_fault,
     )
+
+
+def _by_end(execution: Execution) -> tuple[float, str, str, str]:
+    record = execution.record
+    return (_ended(execution), record.execution, record.job_id, record.name)
 
 
 def _ended(execution: Execution | None) -> float:

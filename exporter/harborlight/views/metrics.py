@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import importlib.metadata
 import platform
+import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
@@ -266,13 +267,16 @@ class Page:
             if page is None:
                 if name not in self._bodies:
                     body = encoder(_Fixed(knowledge(self.snapshot, tasks=self._tasks)))
-                    self._bodies[name] = body.removesuffix(b"# EOF\n")
+                    self._bodies[name] = _WHOLE.sub(b"", body.removesuffix(b"# EOF\n"))
                 own = _Fixed([*condition(self.snapshot), *PROCESS_COLLECTOR.collect()])
                 whole = self._bodies[name] + encoder(own)
                 page = (content_type, whole, gzip.compress(whole, compresslevel=3, mtime=0))
                 self._rendered[name] = page
         return page
 
+
+_WHOLE: Final = re.compile(rb"(?<=[0-9])\.0$", re.MULTILINE)
+"""Counts are written as counts, ``315`` rather than ``315.0``, as most exporters do."""
 
 TEXT: Final = "text"
 OPENMETRICS: Final = "openmetrics"

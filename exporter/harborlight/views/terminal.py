@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich import box
-from rich.console import Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from harborlight.ledger.ownership import AttemptState, Resolution
+from harborlight.ledger.ownership import AttemptState, Fault, Resolution
 from harborlight.snapshot import JobSnapshot, RunSnapshot, Snapshot, TaskSnapshot
 
 _STYLES = {
@@ -22,6 +23,18 @@ _STYLES = {
 }
 _BAR_WIDTH = 60
 
+_COLUMNS = {
+    AttemptState.RUNNING: "run",
+    AttemptState.QUEUED: "queue",
+    AttemptState.FAULTED: "fault",
+    AttemptState.UNPLANNED: "unplan",
+}
+"""States by the titles of their columns: with a task name of 30 characters they fit 80 columns."""
+
+_WHOLE_TYPE = 40
+_WHOLE_NAME = 32
+"""Exception types and job names up to this length are not broken."""
+
 
 def render(snapshot: Snapshot, *, tasks: bool = True) -> RenderableType:
     """The whole picture, runs first. All text from files is shown as text, never as markup."""
@@ -30,11 +43,16 @@ def render(snapshot: Snapshot, *, tasks: bool = True) -> RenderableType:
         parts += [_run(run), Text()]
         if tasks and run.tasks:
             parts += [_tasks(run.tasks), Text()]
-        open_faults = _open_faults(run)
-        if open_faults is not None:
-            parts += [open_faults, Text()]
+        open_faults = [
+            (task.label, fault)
+            for task in run.tasks
+            for fault in task.faults
+            if fault.resolution is Resolution.OPEN
+        ]
+        if open_faults:
+            parts += [_OpenFaults(open_faults, snapshot.at), Text()]
     if snapshot.jobs:
-        parts.append(_jobs(snapshot.jobs))
+        parts.append(_jobs(snapshot.jobs, snapshot.at))
     if not parts:
         parts.append(Text("No Harbor jobs found yet."))
     return Group(*parts)
@@ -51,10 +69,10 @@ def _run(run: RunSnapshot) -> RenderableType:
     notes = [
         (run.surplus, "scored beyond their task's attempts (surplus)"),
         (run.stale_content, "scored on another version of their task (stale content)"),
-        (run.superseded, "verdicts replaced by a regrade"),
-        (sum(run.scored_with_exception.values()), "scored attempts carry an exception"),
-        (run.without_key, "scored attempts lack the reward key"),
-        (len(run.excluded), "tasks excluded: " + _reasons(run)),
+        (run.superseded, "with a verdict that a regrade replaced"),
+        (sum(run.scored_with_exception.values()), "scored with an exception"),
+        (run.without_key, "scored without the reward key"),
+        (len(run.excluded), "of the tasks excluded: " + _reasons(run)),
     ]
     lines += [Text(f"{count} {what}", style="yellow") for count, what in notes if count]
     return Group(*lines)
@@ -98,68 +116,110 @@ def _passed(run: RunSnapshot) -> Text:
     return Text(f"{run.passed} of {scored} scored attempts passed ({rate}), {complete}")
 
 
-def _tasks(tasks: Iterable[TaskSnapshot]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+def _table(title: str | None = None) -> Table:
+    return Table(
+        title=Text(title, style="italic") if title else None,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+    )
+
+
+def _tasks(tasks: Sequence[TaskSnapshot]) -> Table:
+    table = _table()
     table.add_column("task", overflow="fold")
-    for column in ("scored", "passed", "running", "queued", "faulted", "unplanned", "usual"):
-        table.add_column(column, justify="right")
+    states = [state for state in _COLUMNS if any(task.states[state] for task in tasks)]
+    timed = any(task.usual_duration is not None for task in tasks)
+    titles = ["scored", "pass", *(_COLUMNS[state] for state in states), *(["usual"] * timed)]
+    for title in titles:
+        table.add_column(title, justify="right", no_wrap=True)
     for task in tasks:
         target = str(task.target) if task.target_known else "?"
         cells = [Text(f"{task.states[AttemptState.SCORED]}/{target}"), Text(str(task.passed))]
         cells += [
             Text(str(task.states[state]) if task.states[state] else "·", style=_STYLES[state])
-            for state in list(AttemptState)[1:]
+            for state in states
         ]
-        cells.append(Text(_duration(task.usual_duration)))
+        if timed:
+            cells.append(Text(_duration(task.usual_duration)))
         table.add_row(Text(task.label, style="green" if task.complete else ""), *cells)
     return table
 
 
-def _open_faults(run: RunSnapshot) -> Table | None:
-    rows = [
-        (task.label, fault)
-        for task in run.tasks
-        for fault in task.faults
-        if fault.resolution is Resolution.OPEN
-    ]
-    if not rows:
-        return None
-    table = Table(title="Open faults", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("task", "cause", "phase", "exception", "replay from", "when"):
-        table.add_column(column)
-    for label, fault in sorted(rows, key=lambda row: row[1].record.finished_at or 0.0):
-        when = fault.record.finished_at or fault.record.started_at
-        table.add_row(
-            Text(label),
-            Text(fault.cause),
-            Text(fault.phase),
-            Text(fault.exception_type),
-            Text(fault.boundary or "?"),
-            Text(_moment(when)),
-        )
-    return table
+class _OpenFaults:
+    """The open faults, oldest first; where it is narrow, without their phase."""
+
+    def __init__(self, faults: Iterable[tuple[str, Fault]], now: float) -> None:
+        self._faults = sorted(faults, key=lambda entry: _ended(entry[1]) or 0.0)
+        self._now = now
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Table]:
+        table = self._with(phase=True)
+        if Measurement.get(console, options.update(max_width=10_000), table).maximum > (
+            options.max_width
+        ):
+            table = self._with(phase=False)
+        yield table
+
+    def _with(self, *, phase: bool) -> Table:
+        table = _table("Open faults")
+        longest = max(len(fault.exception_type) for _, fault in self._faults)
+        table.add_column("task", overflow="fold")
+        table.add_column("cause", no_wrap=True)
+        if phase:
+            table.add_column("phase", no_wrap=True)
+        table.add_column("exception", overflow="fold", no_wrap=longest <= _WHOLE_TYPE)
+        table.add_column("replay", no_wrap=True)
+        table.add_column("when", no_wrap=True)
+        for label, fault in self._faults:
+            table.add_row(
+                Text(label),
+                Text(fault.cause),
+                *([Text(fault.phase)] if phase else []),
+                Text(fault.exception_type),
+                Text(fault.boundary or "?"),
+                Text(_moment(_ended(fault), self._now)),
+            )
+        return table
 
 
-def _jobs(jobs: Iterable[JobSnapshot]) -> Table:
-    table = Table(title="Jobs", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in ("job", "state", "trials", "last change", "unreadable"):
-        table.add_column(column)
+def _ended(fault: Fault) -> float | None:
+    return fault.record.finished_at or fault.record.started_at
+
+
+def _jobs(jobs: Sequence[JobSnapshot], now: float) -> Table:
+    table = _table("Jobs")
+    longest = max(len(job.label) for job in jobs)
+    table.add_column("job", overflow="fold", no_wrap=longest <= _WHOLE_NAME)
+    table.add_column("state")
+    table.add_column("trials")
+    table.add_column("last change", no_wrap=True)
+    unreadable = any(job.unreadable_files for job in jobs)
+    if unreadable:
+        table.add_column("unreadable", justify="right", no_wrap=True)
     for job in jobs:
         trials = ", ".join(f"{count} {state}" for state, count in job.trials.items() if count)
+        style = "red" if job.unreadable_files else ""
         table.add_row(
             Text(job.label),
             Text(job.state if job.present else f"{job.state} (directory gone)"),
             Text(trials or "none"),
-            Text(_moment(job.last_change)),
-            Text(str(job.unreadable_files), style="red" if job.unreadable_files else ""),
+            Text(_moment(job.last_change, now)),
+            *([Text(str(job.unreadable_files), style=style)] if unreadable else []),
         )
     return table
 
 
-def _moment(seconds: float | None) -> str:
+def _moment(seconds: float | None, now: float) -> str:
+    """Local time: of today to the second, of another day to the minute with its date."""
     if seconds is None:
         return "?"
-    return f"{datetime.datetime.fromtimestamp(seconds).astimezone():%Y-%m-%d %H:%M:%S}"
+    moment, today = (datetime.datetime.fromtimestamp(t).astimezone() for t in (seconds, now))
+    if moment.date() == today.date():
+        return f"{moment:%H:%M:%S}"
+    return f"{moment:%m-%d %H:%M}" if moment.year == today.year else f"{moment:%Y-%m-%d %H:%M}"
 
 
 def _duration(seconds: float | None) -> str:
@@ -168,5 +228,5 @@ def _duration(seconds: float | None) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     if hours:
-        return f"{hours} h {minutes:02} m"
-    return f"{minutes} m {rest:02} s" if minutes else f"{rest} s"
+        return f"{hours}h{minutes:02}m"
+    return f"{minutes}m{rest:02}s" if minutes else f"{rest}s"

@@ -80,7 +80,8 @@ class ScriptedAgent(BaseAgent):
                 case "hang":
                     await asyncio.Event().wait()
                 case "wait":
-                    while not gate_path(self._state, argument).exists():
+                    # A file is the only sign that the test gives.
+                    while not gate_path(self._state, argument).exists():  # noqa: ASYNC110
                         await asyncio.sleep(0.02)
                 case _:
                     raise ValueError(f"unknown step {step!r} in the script")

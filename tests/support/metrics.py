@@ -1,0 +1,46 @@
+"""Metrics pages made in this process, without a server or a data directory."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from harborlight.ledger import Ledger, Store
+from harborlight.snapshot import Snapshot
+from harborlight.sources.job_directory import JobDirectorySource
+from harborlight.views.metrics import Page, negotiate
+
+_LATER = 120.0
+"""Seconds after which nothing waits for a writer or for late evidence any more."""
+
+
+def snapshot_of(
+    *places: Path, source: JobDirectorySource | None = None, ledger: Ledger | None = None
+) -> Snapshot:
+    """What is known of the jobs in these places once everything about them has settled."""
+    source = source or JobDirectorySource(places)
+    ledger = ledger or Ledger(Store.throw_away())
+    now = time.time()
+    for moment in (now, now + _LATER):
+        ledger.take(source.look(moment))
+    return take_snapshot(ledger, now + _LATER)
+
+
+def take_snapshot(ledger: Ledger, at: float = 1_800_000_000.0) -> Snapshot:
+    """The ledger's snapshot, without collectors."""
+    return Snapshot(
+        version=ledger.version,
+        at=at,
+        runs=ledger.runs(),
+        jobs=ledger.jobs(),
+        counters=ledger.counters(),
+        ledger_trials=ledger.n_trials,
+    )
+
+
+def knowledge_page(page: Page, accept: str = "text/plain") -> str:
+    """The part of the page with runs, tasks and jobs, as a page of its own."""
+    whole = page.render(accept)[1].decode()
+    body = page.bodies[negotiate(accept)].decode()
+    assert whole.startswith(body)
+    return body + ("# EOF\n" if whole.endswith("# EOF\n") else "")

@@ -1,0 +1,295 @@
+"""The page of a snapshot: formats, reuse, size, and labels that came from hostile files."""
+
+from __future__ import annotations
+
+import gzip
+import math
+from collections import Counter
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace as replace_struct
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as strict_families,
+)
+
+from harborlight.demo.terminal_bench import TerminalBenchDemo
+from harborlight.labels import MAX_LENGTH, safe_label
+from harborlight.records import TaskRef
+from harborlight.snapshot import CollectorSnapshot, Snapshot
+from harborlight.views.catalogue import CATALOGUE
+from harborlight.views.metrics import OPENMETRICS, TEXT, negotiate
+from harborlight.views.metrics import Page as MetricsPage
+from support.metrics import knowledge_page, snapshot_of, take_snapshot
+from support.page import Page, assert_promises
+from support.records import Watched, job_record, plan, trial
+
+OM = "application/openmetrics-text"
+
+
+@pytest.mark.parametrize(
+    ("accept", "expected"),
+    [
+        ("", TEXT),
+        ("*/*", TEXT),
+        ("text/plain", TEXT),
+        ("text/html,application/xhtml+xml,*/*;q=0.8", TEXT),
+        (OM, OPENMETRICS),
+        (f"{OM};version=1.0.0", OPENMETRICS),
+        (f"{OM.upper()};VERSION=1.0.0", OPENMETRICS),
+        # Prometheus 2.x
+        (f"{OM};version=1.0.0,{OM};version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+         OPENMETRICS),
+        # Prometheus 3.x, without and with protobuf first
+        (f"{OM};version=1.0.0;escaping=allow-utf-8;q=0.6,{OM};version=0.0.1;q=0.5,"
+         "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,"
+         "*/*;q=0.2", OPENMETRICS),
+        ("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;"
+         f"encoding=delimited;q=0.7,{OM};version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.3",
+         OPENMETRICS),
+        # scrape_protocols: [PrometheusText0.0.4, OpenMetricsText1.0.0]
+        (f"text/plain;version=0.0.4;q=0.6,{OM};version=1.0.0;q=0.5,*/*;q=0.2", TEXT),
+        (f"{OM};version=1.0.0;q=0.3, text/plain;q=0.9", TEXT),
+        # Versions that are not spoken, and what cannot be read
+        (f"{OM};version=2.0.0", TEXT),
+        (f"{OM};version=0.0.1", TEXT),
+        (f"{OM};q=0", TEXT),
+        (f"{OM};q=high", TEXT),
+        (f"{OM};q=high,text/plain;q=0.1", TEXT),
+        (f"{OM};q=nan", TEXT),
+        (f"{OM}x", TEXT),
+        (";;,,;q=,=", TEXT),
+        ("\x00\xff" * 1000, TEXT),
+    ],
+)  # fmt: skip
+def test_negotiation(accept: str, expected: str) -> None:
+    """OpenMetrics only where a version of it that is spoken here is preferred."""
+    assert negotiate(accept) == expected
+    content_type, page, zipped = MetricsPage(Snapshot(version=1, at=1.0)).render(accept)
+    assert content_type.startswith(OM if expected == OPENMETRICS else "text/plain")
+    assert page.endswith(b"# EOF\n") == (expected == OPENMETRICS)
+    assert gzip.decompress(zipped) == page
+
+
+def watched(*names: str) -> Watched:
+    """A job that plans two attempts of each task and has one passed trial of each."""
+    world = Watched()
+    tasks = [TaskRef("set", name) for name in names]
+    trials = [
+        replace_struct(trial(f"t{i}", f"x{i}", reward=1.0), task=task)
+        for i, task in enumerate(tasks)
+    ]
+    world.see(job_record("job", *[plan(2, task) for task in tasks]), *trials)
+    return world
+
+
+def test_whole_page() -> None:
+    """No series twice, nothing but finite numbers, and the strict parser takes all of it."""
+    snapshot = replace(
+        take_snapshot(watched("a", "b").ledger),
+        collectors=(CollectorSnapshot("harbor_jobs", True, 0.25, 12.0),),
+        config_reload_timestamp=7.0,
+    )
+    page = Page(MetricsPage(snapshot).render("")[1].decode())
+    assert_promises(page)
+    whole = MetricsPage(snapshot).render(OM)[1].decode()
+    assert whole.count("# EOF") == 1
+    series: Counter[object] = Counter()
+    for family in strict_families(whole):
+        for sample in family.samples:
+            assert math.isfinite(sample.value)
+            series[sample.name, frozenset(sample.labels.items())] += 1
+    assert max(series.values()) == 1
+    own = {m.full_name for m in CATALOGUE.values() if m.group == "self"}
+    names = {sample.name for sample in page.samples}
+    assert own <= names
+    assert page.value("harborlight_collector_duration_seconds", collector="harbor_jobs") == 0.25
+    assert page.value("harborlight_config_last_reload_success_timestamp_seconds") == 7
+    assert page.value("harborlight_ledger_trials") == 2
+    assert page.find("process_cpu_seconds_total")
+
+
+def test_absent_values_are_absent() -> None:
+    """What is not known is no sample, rather than 0 or NaN."""
+    world = Watched()
+    world.see(job_record("job", plan=None, n_total=None, created_at=None, started_at=None))
+    page = Page(knowledge_page(MetricsPage(take_snapshot(world.ledger))))
+    for name in ("job_finished_timestamp_seconds", "job_last_change_timestamp_seconds"):
+        assert page.find(f"harborlight_{name}") == []
+    collector = CollectorSnapshot("harbor_jobs", False, 0.1, None)
+    failed = MetricsPage(Snapshot(version=1, at=1.0, collectors=(collector,)))
+    page = Page(failed.render("")[1].decode())
+    assert page.value("harborlight_collector_success") == 0
+    assert page.find("harborlight_collector_last_success_timestamp_seconds") == []
+
+
+@pytest.mark.parametrize("accept", ["text/plain", OM])
+def test_reuse(accept: str) -> None:
+    """Equal versions share the part with the runs, other versions do not; the rest is new."""
+    world = watched("a")
+    first = MetricsPage(take_snapshot(world.ledger, at=100.0))
+    before = first.render(accept)[1]
+
+    second = MetricsPage(take_snapshot(world.ledger, at=200.0), previous=first)
+    second.prepare()
+    after = second.render(accept)[1]
+    assert second.bodies[negotiate(accept)] is first.bodies[negotiate(accept)]
+    assert b"snapshot_timestamp_seconds 100" in before
+    assert b"snapshot_timestamp_seconds 200" in after
+
+    world.see(
+        job_record("job", plan(2, TaskRef("set", "a"))),
+        replace_struct(trial("u", "y", reward=0.0), task=TaskRef("set", "a")),
+    )
+    third = MetricsPage(take_snapshot(world.ledger), previous=second)
+    third.prepare()
+    # Also when a reader of an older page renders it late.
+    assert first.render(accept)[1] == before
+    page = Page(third.render("text/plain")[1].decode())
+    assert page.value("harborlight_run_attempts", state="scored") == 2
+    assert Page(before.decode()).value("harborlight_run_attempts", state="scored") == 1
+
+
+def test_prepared_formats() -> None:
+    """A page renders ahead what the one before was asked for."""
+    first = MetricsPage(Snapshot(version=1, at=1.0))
+    first.prepare()
+    assert first.formats == {TEXT}
+    first.render(OM)
+    second = MetricsPage(Snapshot(version=2, at=2.0), previous=first)
+    second.prepare()
+    assert second.formats == {TEXT, OPENMETRICS}
+
+
+def test_ceiling(tmp_path: Path) -> None:
+    """A finished run of 63 x 5 with all its faults stays below 1,000 series."""
+    assert TerminalBenchDemo(tmp_path, say=lambda line: None).run(None)
+    snapshot = snapshot_of(tmp_path)
+    whole = Page(MetricsPage(snapshot).render("")[1].decode())
+    assert_promises(whole)
+    assert whole.value("harborlight_run_attempts_target") == 315
+    # Two official trials have no valid verdict.
+    assert whole.value("harborlight_run_attempts", state="scored") == 313
+    assert 63 * 8 < len(whole.samples) < 1000
+    without = Page(MetricsPage(snapshot, tasks=False).render("")[1].decode())
+    assert {s.name for s in whole.samples} - {s.name for s in without.samples} == {
+        "harborlight_task_attempts_target",
+        "harborlight_task_attempts",
+        "harborlight_task_attempts_passed",
+        "harborlight_task_usual_duration_seconds",
+    }
+    kept = {s.series for s in whole.samples if not s.name.startswith("harborlight_task_")}
+    assert {s.series for s in without.samples} == kept
+
+
+HOSTILE = (
+    "",
+    "a\nb",
+    "a?b",
+    'quote"quote',
+    "back\\slash",
+    "back\\nslash",
+    "\u202egpj.exe",
+    "?gpj.exe",
+    "\ud800",
+    "\udfff",
+    "\x1b[2Jcleared",
+    "# EOF",
+    '"} 1\nharborlight_run_attempts{run="x"} 1',
+    "{[red]}",
+    "é",
+    "e\u0301",
+    "x" * 10_000,
+    "x" * 9_999 + "y",
+)
+
+
+@pytest.mark.parametrize("accept", ["text/plain", OM])
+def test_hostile_names(accept: str) -> None:
+    """Task names of every kind parse back, stay different, and forge no series."""
+    world = watched(*HOSTILE)
+    text = knowledge_page(MetricsPage(take_snapshot(world.ledger)), accept)
+    if accept == OM:
+        found = [
+            sample.labels["task"]
+            for family in strict_families(text)
+            for sample in family.samples
+            if sample.name == "harborlight_task_attempts_target"
+        ]
+        assert len(found) == len(set(found))
+    else:
+        page = Page(text)
+        assert_promises(page)
+        found = page.label_values("harborlight_task_attempts_target", "task")
+        assert page.value("harborlight_run_attempts_target") == 2 * len(HOSTILE)
+    assert len(found) == len(HOSTILE)
+    for label in found:
+        assert len(label) <= MAX_LENGTH
+        assert label.isprintable()
+    # What is harmless is shown as it is.
+    assert {'quote"quote', "back\\slash", "back\\nslash", "# EOF", "{[red]}", "é"} <= set(found)
+
+
+def test_hostile_job_and_run() -> None:
+    """Names of jobs, agents and models, too."""
+    world = Watched()
+    for number, name in enumerate(HOSTILE):
+        world.see(
+            job_record(f"id{number}", plan(1), name=name, harbor_version=name),
+            trial("t", "x", job=f"id{number}", reward=1.0, agent_label=name, agent_version=name),
+        )
+    page = Page(knowledge_page(MetricsPage(take_snapshot(world.ledger))))
+    assert_promises(page)
+    assert len(page.label_values("harborlight_job_info", "harbor_job")) == len(HOSTILE)
+    assert len(page.runs()) == len(HOSTILE)
+    for sample in page.samples:
+        assert all(value.isprintable() and len(value) <= MAX_LENGTH for _, value in sample.labels)
+
+
+any_text = st.text(st.characters(codec=None), max_size=300) | st.text("ab?~\n", max_size=300)
+
+
+@given(any_text)
+def test_safe_label(text: str) -> None:
+    """Printable, bounded, encodable; unchanged where it was all that; and it stays what it is."""
+    label = safe_label(text)
+    assert label.isprintable() and len(label) <= MAX_LENGTH
+    label.encode()
+    assert (label == text) == (text.isprintable() and len(text) <= MAX_LENGTH)
+    assert safe_label(label) == label
+
+
+@given(any_text, any_text)
+def test_safe_labels_differ(one: str, other: str) -> None:
+    """Two texts that were changed stay two."""
+    if one != other and safe_label(one) != one and safe_label(other) != other:
+        assert safe_label(one) != safe_label(other)
+
+
+@given(st.lists(st.text(st.characters(codec=None), max_size=150), min_size=1, unique=True))
+def test_any_names(names: list[str]) -> None:
+    """Whatever tasks are called, there is a series for each."""
+    page = Page(knowledge_page(MetricsPage(take_snapshot(watched(*names).ledger))))
+    assert len(page.find("harborlight_task_attempts_target")) == len(names)
+    assert_promises(page)
+
+
+def test_forged_hash() -> None:
+    """A task that is called as another one is shown does not become that one."""
+    names = ["a\nb", safe_label("a\nb")]
+    page = Page(knowledge_page(MetricsPage(take_snapshot(watched(*names).ledger))))
+    assert len(page.label_values("harborlight_task_attempts_target", "task")) == 2
+
+
+def test_threads_render_once() -> None:
+    """Readers at once get the very same page."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    page = MetricsPage(take_snapshot(watched("a").ledger))
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(partial(page.render), ["text/plain"] * 16))
+    assert len({id(body) for _, body, _ in answers}) == 1

@@ -1,0 +1,144 @@
+"""README.md says what is so: its table, flags, metrics, configuration and PromQL."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from harborlight.cli import _parser
+from harborlight.config import load_config
+from harborlight.views.catalogue import CATALOGUE, Kind
+from support.readme import README, with_current_table
+
+TEXT = README.read_text("utf-8")
+NOT_OURS = {"--update-golden", "--jobs-dir"}
+"""Flags of pytest and of Harbor."""
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
+
+
+def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """The parser and those of its commands."""
+    yield parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for command in action.choices.values():
+                yield from parsers(command)
+
+
+def known_flags() -> set[str]:
+    """Every flag that some command's help shows."""
+    shown = " ".join(parser.format_help() for parser in parsers(_parser()))
+    return set(re.findall(r"--[a-z][a-z.-]*[a-z]", shown))
+
+
+def test_table_is_current() -> None:
+    assert with_current_table(TEXT) == TEXT, "run `make docs`"
+
+
+def test_without_markers() -> None:
+    with pytest.raises(ValueError, match="metrics: begin"):
+        with_current_table("no table here")
+
+
+def test_flags() -> None:
+    """Every flag of the command line is in the README, and no other."""
+    mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z.-]*[a-z]", TEXT)) - NOT_OURS
+    assert mentioned == known_flags()
+
+
+def test_commands_parse() -> None:
+    """Every command line in a block is one that Harborlight takes."""
+    lines = [line for block in blocks("sh") for line in block.splitlines() if line]
+    assert len(lines) == 4
+    for line in lines:
+        program, *arguments = re.findall(r'"[^"]*"|\S+', line.partition("#")[0])
+        assert program == "harborlight"
+        _parser().parse_args(arguments)
+
+
+def test_metrics_exist() -> None:
+    """Every metric that is named is in the catalogue."""
+    known = set()
+    for metric in CATALOGUE.values():
+        known.add(metric.full_name)
+        if metric.kind is Kind.HISTOGRAM:
+            known |= {f"{metric.full_name}{part}" for part in ("_bucket", "_count", "_sum")}
+    assert set(re.findall(r"\bharborlight_\w+", TEXT)) <= known
+
+
+def configuration() -> str:
+    (block,) = (block for block in blocks("yaml") if "\nruns:" in block)
+    return block
+
+
+def test_configuration_loads(tmp_path: Path) -> None:
+    """The example is a good file, and sets every key."""
+    file = tmp_path / "harborlight.yml"
+    file.write_text(configuration(), "utf-8")
+    config = load_config(file)
+    (run,) = config.runs
+    assert (run.name, run.attempts, run.jobs[2].supersedes) == ("tb4-model-x", 5, True)
+    assert run.task_names == ("build-kernel", "fix-parser", "gpu-task")
+    used = set(yaml.safe_load(configuration())) | {
+        f"runs[].{key}" for key in yaml.safe_load(configuration())["runs"][0]
+    }
+    fields = set(type(config).model_fields) | {f"runs[].{k}" for k in type(run).model_fields}
+    assert fields == used
+
+
+def test_keys_are_listed(tmp_path: Path) -> None:
+    """The table of keys has the configuration's keys, and no other."""
+    file = tmp_path / "harborlight.yml"
+    file.write_text(configuration(), "utf-8")
+    config = load_config(file)
+    table = TEXT[TEXT.index("| key | value | default |") :].partition("\n\n")[0]
+    listed = {
+        key for row in table.splitlines()[2:] for key in re.findall(r"`([^`]+)`", row.split("|")[1])
+    }
+    (run,) = config.runs
+    expected = set(type(config).model_fields)
+    expected |= {f"runs[].{key}" for key in type(run).model_fields if key != "reward"}
+    expected |= {f"runs[].reward.{key}" for key in type(run.reward).model_fields}
+    assert listed == expected
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
+def test_promql_is_valid(tmp_path: Path) -> None:
+    """Prometheus' own parser takes every example and the scrape configuration."""
+    examples = [part for block in blocks("promql") for part in _expressions(block)]
+    assert len(examples) == 10
+    rules = [{"record": f"example:{i}", "expr": text} for i, text in enumerate(examples)]
+    file = tmp_path / "rules.yml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "readme", "rules": rules}]}), "utf-8")
+    _promtool("check", "rules", str(file))
+    (scrape,) = (block for block in blocks("yaml") if "scrape_configs" in block)
+    file.write_text(scrape, "utf-8")
+    _promtool("check", "config", str(file))
+
+
+def _expressions(block: str) -> list[str]:
+    """The examples: one a line, a line that is indented (or closes) belongs to the one before."""
+    found: list[str] = []
+    for line in block.splitlines():
+        if line.startswith(" "):
+            found[-1] += f"\n{line}"
+        elif line and not line.startswith("#"):
+            found.append(line)
+    return found
+
+
+def _promtool(*arguments: str) -> None:
+    done = subprocess.run(
+        ["promtool", *arguments], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
