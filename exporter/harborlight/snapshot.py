@@ -30,7 +30,7 @@ class TaskSnapshot:
     @property
     def complete(self) -> bool:
         """Whether every attempt that the task is to get is scored."""
-        return self.target_known and self.states[AttemptState.SCORED] == self.target
+        return self.target_known and self.states[AttemptState.SCORED] == self.target > 0
 
 
 @dataclass(frozen=True, slots=True)

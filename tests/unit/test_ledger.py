@@ -450,6 +450,17 @@ class TestTargets:
         watched.see(record, trial("a", "1", job="main", reward=1.0), held=True)
         assert (watched.run().target, states(watched.run())) == (6, "1/0/5/0/0")
 
+    def test_a_stray_task_gets_no_attempts(self) -> None:
+        """A trial of a task that the lock does not plan is surplus, and the target stays known."""
+        watched = Watched()
+        watched.see(
+            job_record("main", plan(2), finished_at=200.0),
+            trial("a", "1", job="main", reward=1.0, task=TaskRef("set", "stray")),
+        )
+        run = watched.run()
+        assert (run.target, states(run), run.surplus) == (2, "0/0/0/0/2", 1)
+        assert run.tasks_complete == 0
+
     def test_unknown_is_said_not_guessed(self) -> None:
         """No job files at all: no target."""
         watched = Watched()

@@ -334,8 +334,12 @@ class Runs:
             j for j in run.jobs if definition and self._job_matches(j, definition.supersedes)
         )
         for task in self._tasks_of(run, counts):
+            # A task that no lock plans gets no attempts; where there is none, it is not known.
+            unlocked = any(
+                task in seen_only[j] and self._jobs[j].record.plan is None for j in run.jobs
+            )
             planned = counts.get(task, Counter())
-            target: int | None = max(planned.values(), default=0) or None
+            target = max(planned.values(), default=0) or (None if unlocked or not planned else 0)
             if definition and definition.attempts is not None:
                 target = definition.attempts
             if target is None and not run.pooled:

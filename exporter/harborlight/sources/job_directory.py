@@ -110,6 +110,8 @@ class _Trial:
     problem: str | None = None
     bad_since: float = 0.0
     settled: bool = False
+    may_retry: bool = False
+    """Harbor may remove it and begin anew under the same name, between two looks."""
 
 
 @dataclass(slots=True)
@@ -357,7 +359,14 @@ class JobDirectorySource:
         trials = directory.trials
         if elapsed is None or self._sweep_seconds <= 0:
             return list(trials)
-        due = [name for name, trial in trials.items() if trial.state is not _State.DONE]
+        finished = directory.result.value is not None and directory.result.value.finished_at
+        due = [
+            name
+            for name, trial in trials.items()
+            if trial.state is not _State.DONE
+            or (trial.may_retry and not finished)
+            or (trial.problem and not trial.settled)
+        ]
         share = len(trials) * elapsed / self._sweep_seconds + directory.sweep_credit
         count = min(int(share) + 1, len(trials))
         directory.sweep_credit = share - int(share)
@@ -398,7 +407,7 @@ class JobDirectorySource:
             return self._look_at_bad(directory, folder, trial, now, error, look(path))
         trial.problem, trial.settled = None, False
         trial.result, trial.config, trial.config_record = signature, None, None
-        trial.state = _State.DONE
+        trial.state, trial.may_retry = _State.DONE, bool(record.exceptions)
         record = self._completed(directory, folder, record)
         trial.name, trial.job_id = record.name, record.job_id
         return record

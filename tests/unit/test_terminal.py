@@ -1,0 +1,233 @@
+"""The terminal view: layout, and text from files shown as text."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import time
+from collections.abc import Iterator, Sequence
+
+import pytest
+from msgspec.structs import replace
+from rich.console import Console
+
+from harborlight.ledger import Ledger, Store
+from harborlight.ledger.jobs import JobState
+from harborlight.ledger.ownership import AttemptState
+from harborlight.records import TaskRef
+from harborlight.snapshot import Snapshot
+from harborlight.views import terminal
+from support.metrics import take_snapshot
+from support.records import Watched, job_record, plan, trial
+
+DAY = 86_400.0
+NOW = 1_800_000_000.0
+"""15 January 2027, 08:00 UTC."""
+
+
+@pytest.fixture(autouse=True)
+def utc() -> Iterator[None]:
+    """Times are shown in local time: let that be UTC."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", "UTC")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+def shown(ledger: Ledger, *, width: int = 80, tasks: bool = True, at: float = NOW) -> list[str]:
+    """What the ledger's picture looks like at a moment."""
+    return drawn(take_snapshot(ledger, at=at), width=width, tasks=tasks)
+
+
+def drawn(snapshot: Snapshot, *, width: int = 80, tasks: bool = True) -> list[str]:
+    """The picture's lines on a terminal of that width, in colour, colours taken away again."""
+    console = Console(
+        file=io.StringIO(), width=width, color_system="truecolor", force_terminal=True, record=True
+    )
+    console.print(terminal.render(snapshot, tasks=tasks))
+    lines = [line.rstrip() for line in console.export_text().splitlines()]
+    assert all(len(line) <= width for line in lines)
+    return lines
+
+
+def head_of(lines: Sequence[str]) -> list[str]:
+    """The titles of the table of tasks."""
+    (row,) = (line.split() for line in lines if line.startswith("task  ") and "scored" in line)
+    return row
+
+
+def cells(lines: Sequence[str], first: str) -> list[str]:
+    """The cells of the first row below the heads that begins with this."""
+    rows = [line.split() for line in lines if not line.startswith("task  ")]
+    return next(row for row in rows if row[:1] == [first])
+
+
+def world(*tasks: str, attempts: int = 5) -> Watched:
+    """One job: a scored, a faulted, a running and two queued attempts of every task."""
+    seen = Watched()
+    refs = [TaskRef("set", task) for task in tasks]
+    trials = []
+    for i, ref in enumerate(refs):
+        trials += [
+            replace(trial(f"s{i}", f"xs{i}", reward=1.0, at=NOW - 60), task=ref),
+            replace(
+                trial(f"f{i}", f"xf{i}", exceptions=("EnvironmentStartTimeoutError",), at=NOW - 60),
+                task=ref,
+            ),
+            replace(trial(f"r{i}", at=NOW - 60), task=ref),
+        ]
+    seen.see(job_record("job", *[plan(attempts, ref) for ref in refs], created=NOW - 600), *trials)
+    return seen
+
+
+def test_nothing() -> None:
+    assert shown(Ledger(Store.throw_away())) == ["No Harbor jobs found yet."]
+
+
+def test_summary() -> None:
+    """Progress, rate and states; singulars read as well as plurals."""
+    lines = shown(world("a", "b").ledger)
+    assert lines[0] == "job  agent · model · set"
+    assert set(lines[1]) <= {"█", "░"} and len(lines[1]) == 60
+    assert lines[2] == "2 / 10 scored (20.0 %)  2 running  4 queued  2 faulted"
+    assert lines[3] == "2 of 2 scored attempts passed (100.0 %), 0 of 2 tasks complete"
+
+
+def test_task_table() -> None:
+    """All columns where all are needed, and a name of 30 characters in one piece in 80 columns."""
+    name = "thirty-characters-for-one-task"
+    assert len(name) == 30
+    lines = shown(world(name).ledger)
+    assert head_of(lines) == ["task", "scored", "pass", "run", "queue", "fault", "usual"]
+    assert cells(lines, name)[1:7] == ["1/5", "1", "1", "2", "1", "10s"]
+
+
+def test_widest_task_table() -> None:
+    """All columns at once, and large numbers in them."""
+    name = "thirty-characters-for-one-task"
+    counts = dict(zip(AttemptState, (100, 60, 80, 70, 90), strict=True))
+    snapshot = take_snapshot(world(name).ledger)
+    (run,) = snapshot.runs
+    task = dataclasses.replace(
+        run.tasks[0], target=400, states=counts, passed=99, usual_duration=86_340.0, faults=()
+    )
+    snapshot = dataclasses.replace(snapshot, runs=(dataclasses.replace(run, tasks=(task,)),))
+    lines = drawn(snapshot)
+    assert head_of(lines) == [
+        "task", "scored", "pass", "run", "queue", "fault", "unplan", "usual"
+    ]  # fmt: skip
+    assert cells(lines, name) == [name, "100/400", "99", "60", "80", "70", "90", "23h59m"]
+
+
+def test_empty_columns_are_hidden() -> None:
+    seen = Watched()
+    seen.see(job_record("job", plan(1), finished_at=NOW), trial("t", "x", reward=1.0, at=NOW))
+    assert head_of(shown(seen.ledger)) == ["task", "scored", "pass", "usual"]
+
+
+def test_without_tasks() -> None:
+    lines = shown(world("a").ledger, tasks=False)
+    assert not any("scored" in line and line.startswith("task") for line in lines)
+    assert any(line.startswith("Jobs") for line in lines)
+
+
+def test_unknown_target() -> None:
+    seen = Watched()
+    work = replace(trial("t", "x", reward=0.0), task=TaskRef("set", "work"))
+    seen.see(job_record("job", plan=None, n_total=None), work)
+    lines = shown(seen.ledger)
+    assert "1 scored, target unknown" in lines
+    assert "0 of 1 scored attempts passed (0.0 %), 0 of 1 tasks complete" in lines
+    assert cells(lines, "work") == ["work", "1/?", "0", "10s"]
+
+
+def test_open_faults() -> None:
+    """The type in one piece, the time of day alone where it was today."""
+    lines = shown(world("compile-compiler").ledger)
+    assert "Open faults" in lines
+    row = next(line for line in lines if "EnvironmentStartTimeoutError" in line).split()
+    assert row == [
+        "compile-compiler", "container", "EnvironmentStartTimeoutError", "resume", "07:59:00"
+    ]  # fmt: skip
+    wide = shown(world("compile-compiler").ledger, width=100)
+    row = next(line for line in wide if "EnvironmentStartTimeoutError" in line).split()
+    assert row[1:3] == ["container", "verifier"]
+
+
+@pytest.mark.parametrize(
+    ("days", "expected"), [(0, "07:59:00"), (1, "01-15 07:59"), (365, "2027-01-15 07:59")]
+)
+def test_moments(days: int, expected: str) -> None:
+    """To the second today, to the minute later, with the year only where it is another one."""
+    lines = shown(world("a").ledger, at=NOW + days * DAY)
+    assert any(line.endswith(expected) for line in lines if "EnvironmentStart" in line)
+
+
+def test_long_exception_type() -> None:
+    """What cannot fit is folded; nothing of it is lost."""
+    name = "A" * 40 + "B" * 37
+    seen = Watched()
+    seen.see(
+        job_record("job", plan(1), finished_at=NOW),
+        trial("t", "x", exceptions=(name,), at=NOW),
+    )
+    lines = shown(seen.ledger)
+    below = lines[lines.index("Open faults") : lines.index("Jobs")]
+    text = "".join("".join(below).split())
+    assert text.count("A") >= 40 and text.count("B") == 37
+
+
+HOSTILE = "[red]x[/]"
+
+
+def test_no_markup() -> None:
+    """Square brackets are square brackets, in names of tasks, jobs and exception types."""
+    seen = Watched()
+    seen.see(
+        job_record(
+            "job", plan(1, TaskRef("set", HOSTILE)), name="[bold]job[/bold]", finished_at=NOW
+        ),
+        replace(
+            trial("t", "x", exceptions=("[link=file:///]E[/link]",), at=NOW),
+            task=TaskRef("set", HOSTILE),
+            agent_label="[blink]agent",
+        ),
+    )
+    text = "\n".join(shown(seen.ledger, width=120))
+    assert text.count(HOSTILE) == 2
+    assert text.count("[bold]job[/bold]") == 2
+    assert "[link=file:///]E[/link]" in text
+
+
+def test_unbalanced_markup() -> None:
+    """What rich would refuse as markup is shown."""
+    assert any("[/]" in line for line in shown(world("[/]").ledger))
+
+
+def test_no_control_characters() -> None:
+    """A task's name cannot drive the terminal or write lines of its own."""
+    seen = world("\x1b[2J\x1b]0;title\x07", "two\nlines", "\u202egnp")
+    lines = shown(seen.ledger)
+    assert not any(ord(c) < 32 or c in "\u202e\x7f" for line in lines for c in line)
+    assert any(line.startswith("two?lines~") for line in lines)
+
+
+def test_jobs() -> None:
+    """State and trials; broken files only where there are any."""
+    seen = world("a")
+    lines = shown(seen.ledger)
+    start = lines.index("Jobs")
+    assert lines[start + 1].split() == ["job", "state", "trials", "last", "change"]
+    assert lines[start + 3].split()[:2] == ["job", JobState.UNKNOWN]
+    seen.see(job_record("job", plan(5, TaskRef("set", "a")), created=NOW - 600), unreadable_files=2)
+    lines = shown(seen.ledger)
+    start = lines.index("Jobs")
+    assert lines[start + 1].endswith("unreadable")
+    assert lines[start + 3].endswith(" 2")
+
+
+@pytest.mark.parametrize("width", [20, 40, 60])
+def test_narrow(width: int) -> None:
+    """No line is wider than the terminal, whatever its width."""
+    assert shown(world("thirty-characters-for-one-task").ledger, width=width)
