@@ -36,7 +36,7 @@ from harborlight.sources.observation import Observation
 from harborlight.views import terminal
 from harborlight.views.metrics import Page
 
-log = logging.getLogger(__name__)
+log = logging.getLogger("harborlight.cli")
 
 DEFAULT_ADDRESS = "127.0.0.1:10315"
 DEFAULT_DATA_DIR = "harborlight-data"

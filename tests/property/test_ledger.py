@@ -14,8 +14,8 @@ from harborlight.ledger import Ledger, Store
 from harborlight.ledger.book import Rules
 from harborlight.ledger.ownership import AttemptState
 from harborlight.ledger.runs import RunDefinition
+from harborlight.ledger.standing import RunStanding
 from harborlight.records import JobRecord, TaskRef, TrialRecord
-from harborlight.snapshot import RunSnapshot
 from harborlight.sources.observation import JobSighting, Observation
 from support.records import DIGEST, OTHER_DIGEST, job_record, plan, trial
 
@@ -102,7 +102,7 @@ def _accounts(ledger: Ledger) -> list[tuple[object, ...]]:
     ]
 
 
-def _adds_up(run: RunSnapshot) -> bool:
+def _adds_up(run: RunStanding) -> bool:
     return sum(run.states.values()) == run.target and all(
         sum(task.states.values()) == task.target for task in run.tasks
     )

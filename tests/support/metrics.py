@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
+
+from prometheus_client.openmetrics import parser
 
 from harborlight.ledger import Ledger, Store
 from harborlight.snapshot import Snapshot
 from harborlight.sources.job_directory import JobDirectorySource
 from harborlight.views.metrics import Page, negotiate
+from support.page import Sample, labelset
 
 _LATER = 120.0
 """Seconds after which nothing waits for a writer or for late evidence any more."""
@@ -44,3 +49,13 @@ def knowledge_page(page: Page, accept: str = "text/plain") -> str:
     body = page.bodies[negotiate(accept)].decode()
     assert whole.startswith(body)
     return body + ("# EOF\n" if whole.endswith("# EOF\n") else "")
+
+
+def strict_samples(text: str) -> list[Sample]:
+    """An OpenMetrics page as the strict parser reads it; a ValueError where it is not one."""
+    families: Iterable[Any] = parser.text_string_to_metric_families(text)  # type: ignore[no-untyped-call]
+    return [
+        Sample(sample.name, labelset(sample.labels), sample.value, family.type)
+        for family in families
+        for sample in family.samples
+    ]

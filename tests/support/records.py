@@ -10,8 +10,8 @@ from harborlight.ledger import Ledger, Store
 from harborlight.ledger.book import Rules
 from harborlight.ledger.jobs import Job
 from harborlight.ledger.ownership import AttemptState, Execution
+from harborlight.ledger.standing import RunStanding
 from harborlight.records import JobRecord, PlannedTrial, TaskRef, TrialRecord
-from harborlight.snapshot import RunSnapshot
 from harborlight.sources.observation import JobSighting, Observation
 
 TASK = TaskRef("set", "task")
@@ -106,7 +106,7 @@ class Watched:
         )
         self.ledger.commit()
 
-    def run(self, label: str | None = None) -> RunSnapshot:
+    def run(self, label: str | None = None) -> RunStanding:
         runs = {run.label: run for run in self.ledger.runs()}
         if label is None:
             assert len(runs) == 1, list(runs)
@@ -117,6 +117,6 @@ class Watched:
         return self.ledger.counters().get(run, {}).get(metric, {}).get(labels, 0.0)
 
 
-def states(run: RunSnapshot) -> str:
+def states(run: RunStanding) -> str:
     """The five states as scored/running/queued/faulted/unplanned."""
     return "/".join(str(run.states[state]) for state in AttemptState)

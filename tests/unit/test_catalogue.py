@@ -9,12 +9,11 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from prometheus_client.openmetrics.parser import (
-    text_string_to_metric_families as strict_families,
-)
 from prometheus_client.parser import text_string_to_metric_families
 
 from harborlight.views.catalogue import CATALOGUE, GROUPS, Kind, Metric, markdown_table
+from support.metrics import strict_samples
+from support.page import Page
 
 GOLDEN = sorted((Path(__file__).resolve().parents[1] / "golden").iterdir())
 TEXT_PAGES = [file for file in GOLDEN if file.suffix == ".prom"]
@@ -83,17 +82,9 @@ def test_pages_keep_to_it(file: Path) -> None:
 @pytest.mark.parametrize("file", OPENMETRICS_PAGES, ids=lambda file: file.name)
 def test_strict_parser(file: Path) -> None:
     """The strict parser takes the page and finds on it what the text page has."""
-    found = {
-        (sample.name, frozenset(sample.labels.items())): sample.value
-        for family in strict_families(file.read_text("utf-8"))
-        for sample in family.samples
-    }
-    text = file.with_suffix(".prom").read_text("utf-8")
-    assert found == {
-        (sample.name, frozenset(sample.labels.items())): sample.value
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    }
+    found = {s.series: s.value for s in strict_samples(file.read_text("utf-8"))}
+    text = Page(file.with_suffix(".prom").read_text("utf-8"))
+    assert found == {s.series: s.value for s in text.samples}
 
 
 def test_golden_pages_show_most_of_it() -> None:

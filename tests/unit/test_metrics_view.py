@@ -15,9 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as replace_struct
-from prometheus_client.openmetrics.parser import (
-    text_string_to_metric_families as strict_families,
-)
 
 from harborlight.demo.terminal_bench import TerminalBenchDemo
 from harborlight.labels import MAX_LENGTH, safe_label
@@ -27,11 +24,23 @@ from harborlight.snapshot import CollectorSnapshot, Snapshot
 from harborlight.views.catalogue import CATALOGUE
 from harborlight.views.metrics import OPENMETRICS, TEXT, negotiate
 from harborlight.views.metrics import Page as MetricsPage
-from support.metrics import knowledge_page, snapshot_of, take_snapshot
+from support.metrics import knowledge_page, snapshot_of, strict_samples, take_snapshot
 from support.page import Page, assert_promises
 from support.records import Watched, job_record, plan, trial
 
 OM = "application/openmetrics-text"
+
+# What Prometheus sends.
+PROMETHEUS_2 = (
+    f"{OM};version=1.0.0,{OM};version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
+)
+PROMETHEUS_3 = (
+    f"{OM};version=1.0.0;escaping=allow-utf-8;q=0.6,{OM};version=0.0.1;q=0.5,"
+    "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
+)
+PROTOBUF = (
+    "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
+)
 
 
 @pytest.mark.parametrize(
@@ -44,16 +53,9 @@ OM = "application/openmetrics-text"
         (OM, OPENMETRICS),
         (f"{OM};version=1.0.0", OPENMETRICS),
         (f"{OM.upper()};VERSION=1.0.0", OPENMETRICS),
-        # Prometheus 2.x
-        (f"{OM};version=1.0.0,{OM};version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
-         OPENMETRICS),
-        # Prometheus 3.x, without and with protobuf first
-        (f"{OM};version=1.0.0;escaping=allow-utf-8;q=0.6,{OM};version=0.0.1;q=0.5,"
-         "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,"
-         "*/*;q=0.2", OPENMETRICS),
-        ("application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;"
-         f"encoding=delimited;q=0.7,{OM};version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.3",
-         OPENMETRICS),
+        (PROMETHEUS_2, OPENMETRICS),
+        (PROMETHEUS_3, OPENMETRICS),
+        (f"{PROTOBUF};q=0.7,{PROMETHEUS_3}", OPENMETRICS),
         # scrape_protocols: [PrometheusText0.0.4, OpenMetricsText1.0.0]
         (f"text/plain;version=0.0.4;q=0.6,{OM};version=1.0.0;q=0.5,*/*;q=0.2", TEXT),
         (f"{OM};version=1.0.0;q=0.3, text/plain;q=0.9", TEXT),
@@ -68,7 +70,7 @@ OM = "application/openmetrics-text"
         (";;,,;q=,=", TEXT),
         ("\x00\xff" * 1000, TEXT),
     ],
-)  # fmt: skip
+)
 def test_negotiation(accept: str, expected: str) -> None:
     """OpenMetrics only where a version of it that is spoken here is preferred."""
     assert negotiate(accept) == expected
@@ -105,12 +107,9 @@ def test_whole_page() -> None:
     assert_promises(page)
     whole = MetricsPage(snapshot).render(OM)[1].decode()
     assert whole.count("# EOF") == 1
-    series: Counter[object] = Counter()
-    for family in strict_families(whole):
-        for sample in family.samples:
-            assert math.isfinite(sample.value)
-            series[sample.name, frozenset(sample.labels.items())] += 1
-    assert max(series.values()) == 1
+    samples = strict_samples(whole)
+    assert all(math.isfinite(sample.value) for sample in samples)
+    assert max(Counter(sample.series for sample in samples).values()) == 1
     own = {m.full_name for m in CATALOGUE.values() if m.group == "self"}
     names = {sample.name for sample in page.samples}
     assert own <= names
@@ -220,9 +219,8 @@ def test_hostile_names(accept: str) -> None:
     text = knowledge_page(MetricsPage(take_snapshot(world.ledger)), accept)
     if accept == OM:
         found = [
-            sample.labels["task"]
-            for family in strict_families(text)
-            for sample in family.samples
+            dict(sample.labels)["task"]
+            for sample in strict_samples(text)
             if sample.name == "harborlight_task_attempts_target"
         ]
         assert len(found) == len(set(found))
@@ -263,7 +261,7 @@ def test_names_that_are_no_text(copy_jobs: Callable[..., Path]) -> None:
     page = Page(knowledge_page(MetricsPage(snapshot_of(job))))
     (label,) = page.label_values("harborlight_job_info", "harbor_job")
     assert label.startswith("job") and label.isprintable()
-    assert list(strict_families(text))
+    assert strict_samples(text)
 
 
 any_text = st.text(st.characters(codec=None), max_size=300) | st.text("ab?~\n", max_size=300)

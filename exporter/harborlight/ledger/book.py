@@ -33,9 +33,9 @@ from harborlight.ledger.ownership import (
     trial_state,
 )
 from harborlight.ledger.runs import Run, RunDefinition, Runs, Seen, task_labels
+from harborlight.ledger.standing import JobStanding, RunStanding, TaskStanding
 from harborlight.ledger.store import Changes, CounterKey, Forgotten, LedgerError, Store, TrialKey
 from harborlight.records import JobRecord, TaskRef, TrialRecord
-from harborlight.snapshot import JobSnapshot, RunSnapshot, TaskSnapshot
 from harborlight.sources.observation import JobSighting, Observation
 
 _DISCARDED = "discarded\t"
@@ -88,7 +88,7 @@ class Ledger:
         self._dirty: set[tuple[str, TaskRef]] = set()
         self._dirty_names: dict[str, set[str]] = defaultdict(set)
         self._job_trials: dict[str, dict[str, tuple[TrialState, bool]]] = defaultdict(dict)
-        self._run_snapshots: dict[str, RunSnapshot] = {}
+        self._run_snapshots: dict[str, RunStanding] = {}
         self.version = 0
         self._settle()
 
@@ -435,7 +435,7 @@ class Ledger:
         """Executions in the ledger, open ones included."""
         return self._n_trials
 
-    def runs(self) -> tuple[RunSnapshot, ...]:
+    def runs(self) -> tuple[RunStanding, ...]:
         """All runs, by label."""
         assert self._runs is not None
         for key, run in self._runs.runs.items():
@@ -445,7 +445,7 @@ class Ledger:
             sorted((self._run_snapshots[key] for key in self._runs.runs), key=lambda r: r.label)
         )
 
-    def jobs(self) -> tuple[JobSnapshot, ...]:
+    def jobs(self) -> tuple[JobStanding, ...]:
         """All jobs, by label."""
         return tuple(
             sorted(
@@ -463,7 +463,7 @@ class Ledger:
             tree[run][metric][tuple(labels.split("\n")) if labels else ()] = value
         return tree
 
-    def _run_snapshot(self, run: Run) -> RunSnapshot:
+    def _run_snapshot(self, run: Run) -> RunStanding:
         balances = self._balances[run.key]
         names = task_labels(run.tasks)
         states: Counter[AttemptState] = Counter(dict.fromkeys(AttemptState, 0))
@@ -493,7 +493,7 @@ class Ledger:
             scored_with.update(balance.scored_with_exception)
         agent, model, dataset = self._identity(run)
         versions = {version for _, version in self._agents.get(agent, ()) if version}
-        return RunSnapshot(
+        return RunStanding(
             label=run.label,
             title=run.title,
             agent=safe_label(min(self._agents[agent])[0] if self._agents.get(agent) else agent),
@@ -534,7 +534,7 @@ class Ledger:
             sources.pop() if len(sources) == 1 else "",
         )
 
-    def _job_snapshot(self, job_id: str, job: Job) -> JobSnapshot:
+    def _job_snapshot(self, job_id: str, job: Job) -> JobStanding:
         known = self._job_trials[job_id]
         for name in self._dirty_names.pop(job_id, ()):
             executions = in_order(self._trials[job_id][name].values())
@@ -549,7 +549,7 @@ class Ledger:
         if planned is not None and not job.state.ended:
             holding = sum(1 for _, holds in known.values() if holds)
             trials[TrialState.QUEUED] = max(0, planned - holding)
-        return JobSnapshot(
+        return JobStanding(
             label=job.label,
             state=job.state,
             present=job.present,
@@ -562,8 +562,8 @@ class Ledger:
         )
 
 
-def _task_snapshot(label: str, rules: TaskRules, balance: TaskBalance) -> TaskSnapshot:
-    return TaskSnapshot(
+def _task_snapshot(label: str, rules: TaskRules, balance: TaskBalance) -> TaskStanding:
+    return TaskStanding(
         label=label,
         target=balance.target,
         target_known=rules.target is not None,

@@ -20,7 +20,8 @@ from harborlight.ledger import accounts
 from harborlight.ledger.faults import Boundary, Cause, Phase
 from harborlight.ledger.jobs import JobState
 from harborlight.ledger.ownership import AttemptState, Resolution, TrialState
-from harborlight.snapshot import JobSnapshot, RunSnapshot, Snapshot, TaskSnapshot
+from harborlight.ledger.standing import JobStanding, RunStanding, TaskStanding
+from harborlight.snapshot import Snapshot
 from harborlight.views import catalogue as c
 from harborlight.views.catalogue import CATALOGUE, Kind, Metric
 
@@ -127,7 +128,7 @@ def condition(snapshot: Snapshot) -> Families:
     return families
 
 
-def _run(families: Families, run: RunSnapshot, counters: CounterTree) -> None:
+def _run(families: Families, run: RunStanding, counters: CounterTree) -> None:
     add, label = families.add, run.label
     add(c.RUN_INFO, 1, label, run.title, run.agent, run.agent_version, run.model, run.dataset)
     add(c.RUN_TARGET_KNOWN, run.target is not None, label)
@@ -190,7 +191,7 @@ def _durations(families: Families, run: str, phase: str, counters: CounterTree) 
     families.add_histogram(c.RUN_PHASE_DURATION, counts, total, run, phase)
 
 
-def _task(families: Families, run: str, task: TaskSnapshot) -> None:
+def _task(families: Families, run: str, task: TaskStanding) -> None:
     add, label = families.add, task.label
     add(c.TASK_ATTEMPTS_TARGET, task.target if task.target_known else None, run, label)
     for state in AttemptState:
@@ -200,7 +201,7 @@ def _task(families: Families, run: str, task: TaskSnapshot) -> None:
     add(c.TASK_OLDEST_START, task.oldest_running_start, run, label)
 
 
-def _job(families: Families, job: JobSnapshot) -> None:
+def _job(families: Families, job: JobStanding) -> None:
     add, label = families.add, job.label
     add(c.JOB_INFO, 1, label, job.harbor_version)
     for state in JobState:

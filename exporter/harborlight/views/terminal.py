@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from harborlight.ledger.ownership import AttemptState, Fault, Resolution
-from harborlight.snapshot import JobSnapshot, RunSnapshot, Snapshot, TaskSnapshot
+from harborlight.ledger.standing import JobStanding, RunStanding, TaskStanding
+from harborlight.snapshot import Snapshot
 
 _STYLES = {
     AttemptState.SCORED: "green",
@@ -58,7 +59,7 @@ def render(snapshot: Snapshot, *, tasks: bool = True) -> RenderableType:
     return Group(*parts)
 
 
-def _run(run: RunSnapshot) -> RenderableType:
+def _run(run: RunStanding) -> RenderableType:
     title = Text(run.title, style="bold")
     details = [part for part in (run.agent, run.model, run.dataset) if part]
     if run.title != run.label:
@@ -78,11 +79,11 @@ def _run(run: RunSnapshot) -> RenderableType:
     return Group(*lines)
 
 
-def _reasons(run: RunSnapshot) -> str:
+def _reasons(run: RunStanding) -> str:
     return ", ".join(f"{task} ({reason})" for task, reason in sorted(run.excluded.items()))
 
 
-def _bar(run: RunSnapshot) -> Text:
+def _bar(run: RunStanding) -> Text:
     total = sum(run.states.values())
     bar = Text()
     done = 0
@@ -95,7 +96,7 @@ def _bar(run: RunSnapshot) -> Text:
     return bar
 
 
-def _states(run: RunSnapshot) -> Text:
+def _states(run: RunStanding) -> Text:
     scored = run.states[AttemptState.SCORED]
     if run.target is None:
         text = Text(f"{scored} scored, target unknown")
@@ -109,7 +110,7 @@ def _states(run: RunSnapshot) -> Text:
     return text
 
 
-def _passed(run: RunSnapshot) -> Text:
+def _passed(run: RunStanding) -> Text:
     scored = run.states[AttemptState.SCORED]
     complete = f"{run.tasks_complete} of {len(run.tasks)} tasks complete"
     rate = f"{100 * run.passed / scored:.1f} %" if scored else "no rate yet"
@@ -127,7 +128,7 @@ def _table(title: str | None = None) -> Table:
     )
 
 
-def _tasks(tasks: Sequence[TaskSnapshot]) -> Table:
+def _tasks(tasks: Sequence[TaskStanding]) -> Table:
     table = _table()
     table.add_column("task", overflow="fold")
     states = [state for state in _COLUMNS if any(task.states[state] for task in tasks)]
@@ -189,7 +190,7 @@ def _ended(fault: Fault) -> float | None:
     return fault.record.finished_at or fault.record.started_at
 
 
-def _jobs(jobs: Sequence[JobSnapshot], now: float) -> Table:
+def _jobs(jobs: Sequence[JobStanding], now: float) -> Table:
     table = _table("Jobs")
     longest = max(len(job.label) for job in jobs)
     table.add_column("job", overflow="fold", no_wrap=longest <= _WHOLE_NAME)
