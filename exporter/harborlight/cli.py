@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import override
 
 from rich.console import Console
 from rich.live import Live
@@ -64,6 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader of a pipe had enough (head, say); nothing is wrong.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        # A full disk behind standard output, or a folder that cannot be made.
+        where = f"{error.filename}: " if error.filename else ""
+        print(f"harborlight: {where}{error.strerror or error}", file=sys.stderr)
+        return 2
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -178,10 +184,39 @@ def _add_logging(parser: argparse.ArgumentParser) -> None:
 
 
 def _positive(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
     if not 0 < value < float("inf"):
-        raise argparse.ArgumentTypeError("expected a number above 0")
+        raise argparse.ArgumentTypeError(f"expected a number above 0, got {text!r}")
     return value
+
+
+def _interval(text: str) -> float:
+    """Seconds of ``--refresh-interval``, in the configuration file's bounds."""
+    try:
+        seconds = parse_duration(text)
+    except ConfigError as error:
+        raise UsageError(f"--refresh-interval: {error}") from None
+    if not _SHORTEST_INTERVAL <= seconds <= _LONGEST_INTERVAL:
+        raise UsageError(f"--refresh-interval: expected 50ms to 1h, got {text!r}")
+    return seconds
+
+
+_SHORTEST_INTERVAL, _LONGEST_INTERVAL = 0.05, 3600.0
+
+
+@contextlib.contextmanager
+def _signals(*numbers: signal.Signals) -> Iterator[queue.SimpleQueue[int]]:
+    """These signals as they come in; from before there is anything that needs an orderly end."""
+    received: queue.SimpleQueue[int] = queue.SimpleQueue()  # may be put to in a signal handler
+    before = {n: signal.signal(n, lambda number, _: received.put(number)) for n in numbers}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _load(arguments: argparse.Namespace) -> Config:
@@ -232,7 +267,7 @@ def _serve(arguments: argparse.Namespace) -> int:
     config = _load(arguments)
     source = _source(config, arguments.jobs)
     addresses = [parse_listen_address(text) for text in arguments.listen or [DEFAULT_ADDRESS]]
-    given = parse_duration(arguments.refresh_interval) if arguments.refresh_interval else None
+    given = _interval(arguments.refresh_interval) if arguments.refresh_interval else None
 
     def load() -> Reload:
         nonlocal source
@@ -246,28 +281,30 @@ def _serve(arguments: argparse.Namespace) -> int:
             given or again.refresh_interval,
         )
 
-    with bind(addresses) as sockets, Store.open_writer(arguments.data_dir) as store:
+    with (
+        _signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals,
+        bind(addresses) as sockets,
+        Store.open_writer(arguments.data_dir) as store,
+    ):
         service = Service(
             Ledger(store, _rules(config, local_jobs=arguments.local_jobs)),
             [source],
             interval=given or config.refresh_interval,
             tasks=arguments.tasks,
         )
-        _run(service, sockets, load=load, lifecycle=arguments.lifecycle)
+        _run(service, sockets, signals, load=load, lifecycle=arguments.lifecycle)
     return 0
 
 
 def _run(
     service: Service,
     sockets: Sockets,
+    signals: queue.SimpleQueue[int],
     *,
     load: Callable[[], Reload] | None = None,
     lifecycle: bool = False,
 ) -> None:
-    """Serve until SIGTERM or SIGINT; SIGHUP reloads."""
-    signals: queue.SimpleQueue[int] = queue.SimpleQueue()  # may be put to in a signal handler
-    numbers = [signal.SIGTERM, signal.SIGINT, *([signal.SIGHUP] if load is not None else [])]
-    before = {n: signal.signal(n, lambda number, _: signals.put(number)) for n in numbers}
+    """Serve until SIGTERM or SIGINT comes in; SIGHUP reloads."""
     by_http = partial(service.reload, load) if load is not None and lifecycle else None
     app = build_app(
         page=lambda: service.page,
@@ -284,15 +321,13 @@ def _run(
                 assert load is not None
                 try:
                     service.reload(load)
-                except (ConfigError, UsageError) as error:
+                except Exception as error:  # noqa: BLE001 - the exporter goes on as it was
                     log.error("configuration not reloaded", extra={"error": str(error)})
             log.info("stopping")
     finally:
         stop.set()
         service.wake()
         refreshing.join()
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 class _Reader:
@@ -370,10 +405,17 @@ def _metrics(arguments: argparse.Namespace) -> int:
     return 0
 
 
+class _Console(Console):
+    @override
+    def on_broken_pipe(self) -> None:
+        """No failure: see ``main``."""
+        raise BrokenPipeError
+
+
 def _status(arguments: argparse.Namespace) -> int:
     configure_logging("error" if arguments.watch else "warn")
     reader = _Reader(arguments)
-    console = Console()
+    console = _Console()
     if not arguments.watch:
         console.print(terminal.render(reader.look(), tasks=arguments.tasks))
         return 0
@@ -401,9 +443,10 @@ def _forget(arguments: argparse.Namespace) -> int:
 
 def _demo(arguments: argparse.Namespace) -> int:
     configure_logging("warn")
-    address = parse_listen_address((arguments.listen or [DEFAULT_ADDRESS])[0])
+    addresses = [parse_listen_address(text) for text in arguments.listen or [DEFAULT_ADDRESS]]
     with contextlib.ExitStack() as stack:
-        sockets = stack.enter_context(bind([address]))
+        signals = stack.enter_context(_signals(signal.SIGTERM, signal.SIGINT))
+        sockets = stack.enter_context(bind(addresses))
         if arguments.dir is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="harborlight-demo-"))
         else:
@@ -422,7 +465,7 @@ def _demo(arguments: argparse.Namespace) -> int:
         program = sys.argv[0] if sys.argv[0].endswith("harborlight") else "harborlight"
         shown = _DEMO_TEXT.format(address=sockets.addresses[0], program=program, ledger=ledger)
         print(shown, flush=True)
-        _run(service, sockets)
+        _run(service, sockets, signals)
     return 0
 
 

@@ -23,7 +23,7 @@ class TaskRef(NamedTuple):
     name: str
 
 
-class PlannedTrial(msgspec.Struct, frozen=True):
+class PlannedTrial(msgspec.Struct, frozen=True, omit_defaults=True):
     """``count`` identical entries of a job's lock.
 
     ``agent`` is the agent's configured name (or its import path) and ``model``
@@ -41,7 +41,7 @@ class PlannedTrial(msgspec.Struct, frozen=True):
     source_task: TaskRef | None = None
 
 
-class JobRecord(msgspec.Struct, frozen=True):
+class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     """One job as its own files describe it.
 
     ``plan`` is None while no lock could be read. ``incarnation`` is when the job
@@ -72,7 +72,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     incarnation: float | None = None
 
 
-class TrialRecord(msgspec.Struct, frozen=True, gc=False):
+class TrialRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One execution of one trial.
 
     ``execution`` is the trial's own id, "" while it is open (Harbor writes the id

@@ -61,7 +61,7 @@ def _static_server(page: bytes, folder: Path) -> Iterator[str]:
         try:
             yield process.stdout.readline().strip()
         finally:
-            process.stdin.close()
+            process.communicate()
 
 
 @contextmanager

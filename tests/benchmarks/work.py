@@ -151,7 +151,7 @@ class _Fixed:
 
 
 def static_page(plain: str, gzipped: str) -> Numbers:
-    """Serve these two files as the metrics page until standard input ends; says its port first."""
+    """Say an address, and serve these two files as its metrics page until standard input ends."""
     page = _Fixed(Path(plain).read_bytes(), Path(gzipped).read_bytes())
     with bind([("127.0.0.1", 0)]) as sockets:
         app = build_app(page=lambda: page, ready=lambda: None)

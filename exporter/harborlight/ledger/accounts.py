@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
 from typing import Final
 
 from harborlight.ledger.faults import cause_of, phase_of
@@ -26,8 +25,8 @@ DURATION_BUCKETS: Final = (15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 144
 
 MAX_EXCEPTION_TYPES: Final = 40
 
-Amount = tuple[str, tuple[str, ...], float]
-"""(metric, label values after the run, what to add)."""
+Amounts = dict[tuple[str, tuple[str, ...]], float]
+"""What to add, by metric and its label values after the run."""
 
 
 def result_label(record: TrialRecord, rules: TaskRules) -> str:
@@ -35,44 +34,52 @@ def result_label(record: TrialRecord, rules: TaskRules) -> str:
     return "passed" if passed(record, rules.reward) else "failed"
 
 
-def of_execution(record: TrialRecord, rules: TaskRules) -> Iterator[Amount]:
-    """Verdict or fault, tokens, cost and phase durations of a terminal execution.
+def add_execution(
+    amounts: Amounts, record: TrialRecord, rules: TaskRules, *, copied_fault: bool = False
+) -> None:
+    """Add a terminal execution's verdict or fault, tokens, cost and phase durations.
 
-    A regrade carries its source's usage and agent exception along: they count with the source.
+    A regrade carries its source's usage and agent exception (``copied_fault``) along: they count
+    with the source.
     """
-    regrade = record.source_trial is not None
     match outcome(record, rules.reward.invalid_exceptions):
         case Outcome.SCORED:
-            yield VERDICTS, (result_label(record, rules),), 1
-        case Outcome.FAULT | Outcome.OPEN:
+            _add(amounts, (VERDICTS, (result_label(record, rules),)), 1)
+        case Outcome.FAULT | Outcome.OPEN if not copied_fault:
             cause = cause_of(record, rules.causes)
-            yield FAULTS, (phase_of(record, cause), cause), 1
-            yield FAULTS_BY_TYPE, (record.exceptions[0] if record.exceptions else "none",), 1
-        case Outcome.UNVERIFIED:
+            _add(amounts, (FAULTS, (phase_of(record, cause), cause)), 1)
+            kind = record.exceptions[0] if record.exceptions else "none"
+            _add(amounts, (FAULTS_BY_TYPE, (kind,)), 1)
+        case _:
             pass
-    if not regrade:
+    if record.source_trial is None:
         cached = record.cache_tokens or 0
-        for kind, tokens in (
-            ("input", max(0, (record.input_tokens or 0) - cached)),
-            ("cached_input", cached),
-            ("output", record.output_tokens or 0),
-        ):
-            if tokens > 0:
-                yield TOKENS, (kind,), tokens
-        if record.cost_usd is not None and record.cost_usd > 0:
-            yield COST, (), record.cost_usd
-    for phase, seconds in (
-        ("environment", record.environment_seconds),
-        ("agent_setup", record.agent_setup_seconds),
-        ("agent", record.agent_seconds),
-        ("verifier", record.verifier_seconds),
-    ):
-        if seconds is not None:
-            bucket = bisect_left(DURATION_BUCKETS, seconds)
-            yield DURATION_BUCKET, (phase, bucket_label(bucket)), 1
-            yield DURATION_SUM, (phase,), seconds
+        _add(amounts, _INPUT, max(0, (record.input_tokens or 0) - cached))
+        _add(amounts, _CACHED_INPUT, max(0, cached))
+        _add(amounts, _OUTPUT, max(0, record.output_tokens or 0))
+        _add(amounts, _COST, max(0.0, record.cost_usd or 0.0))
+    _add_duration(amounts, "environment", record.environment_seconds)
+    _add_duration(amounts, "agent_setup", record.agent_setup_seconds)
+    _add_duration(amounts, "agent", record.agent_seconds)
+    _add_duration(amounts, "verifier", record.verifier_seconds)
 
 
+def _add(amounts: Amounts, key: tuple[str, tuple[str, ...]], amount: float) -> None:
+    if amount:
+        amounts[key] = amounts.get(key, 0.0) + amount
+
+
+def _add_duration(amounts: Amounts, phase: str, seconds: float | None) -> None:
+    if seconds is not None:
+        bucket = bucket_label(bisect_left(DURATION_BUCKETS, seconds))
+        _add(amounts, (DURATION_BUCKET, (phase, bucket)), 1)
+        _add(amounts, (DURATION_SUM, (phase,)), seconds)
+
+
+_INPUT: Final = (TOKENS, ("input",))
+_CACHED_INPUT: Final = (TOKENS, ("cached_input",))
+_OUTPUT: Final = (TOKENS, ("output",))
+_COST: Final[tuple[str, tuple[str, ...]]] = (COST, ())
 _BUCKET_LABELS: Final = (*map(str, DURATION_BUCKETS), "+Inf")
 
 

@@ -336,7 +336,7 @@ class Ledger:
     ) -> None:
         """Enter what is settled into the run's counters, each execution once."""
         chains: dict[tuple[str, str], list[Execution]] | None = None
-        amounts: dict[tuple[str, tuple[str, ...]], float] = {}
+        amounts: accounts.Amounts = {}
         only_this = self._share(frozenset({run.label}))
         for key, execution in list(members.items()):
             record = execution.record
@@ -346,10 +346,9 @@ class Ledger:
                 if not record.execution and not is_final(execution, job):
                     continue
                 source = self._by_id.get(record.source_trial or "")
-                copied = is_copied_fault(record, source)
-                for metric, labels, amount in accounts.of_execution(record, rules):
-                    if not (copied and metric in (accounts.FAULTS, accounts.FAULTS_BY_TYPE)):
-                        amounts[metric, labels] = amounts.get((metric, labels), 0.0) + amount
+                accounts.add_execution(
+                    amounts, record, rules, copied_fault=is_copied_fault(record, source)
+                )
                 counted = counted | {run.label} if counted else only_this
             mark = _DISCARDED + run.label
             if (
@@ -539,7 +538,8 @@ class Ledger:
         for name in self._dirty_names.pop(job_id, ()):
             executions = in_order(self._trials[job_id][name].values())
             if executions:
-                known[name] = (trial_state(executions[-1], job), holds_slot(executions[-1], job))
+                state = trial_state(executions[-1], job)
+                known[name] = (state, holds_slot(executions[-1], state, job))
             else:
                 known.pop(name, None)
         trials = Counter(dict.fromkeys(TrialState, 0))

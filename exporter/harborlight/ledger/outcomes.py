@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -31,11 +30,11 @@ class RewardRule:
     invalid_exceptions: frozenset[str] = frozenset()
 
 
-def outcome(record: TrialRecord, invalid_exceptions: Collection[str] = ()) -> Outcome:
+def outcome(record: TrialRecord, invalid_exceptions: frozenset[str] = frozenset()) -> Outcome:
     """The outcome by Harbor's error policy, narrowed by the types declared invalid."""
     if record.open:
         return Outcome.OPEN
-    if record.reward_valid and not any(e in invalid_exceptions for e in record.exceptions):
+    if record.reward_valid and invalid_exceptions.isdisjoint(record.exceptions):
         return Outcome.SCORED
     if record.verification_off and not record.exceptions and not record.unreadable:
         return Outcome.UNVERIFIED

@@ -244,11 +244,6 @@ def trial_state(last: Execution, job: Job | None) -> TrialState:
     return TrialState.UNVERIFIED if result is Outcome.UNVERIFIED else TrialState.FAULTED
 
 
-def holds_slot(last: Execution, job: Job | None) -> bool:
-    """Whether a trial uses up a slot of its job's plan."""
-    return trial_state(last, job) is TrialState.RUNNING or _holds_slot(last, job)
-
-
 def _alive(execution: Execution, job: Job | None) -> bool:
     """Whether an execution without a result is still at work (or waits for its retry)."""
     if job is None or job.state.ended or execution.record.unreadable:
@@ -277,15 +272,15 @@ def _in_back_off(execution: Execution, job: Job | None) -> bool:
     )
 
 
-def _holds_slot(execution: Execution, job: Job | None) -> bool:
-    """Whether a terminal execution uses up a slot of its job's plan.
+def holds_slot(last: Execution, state: TrialState, job: Job | None) -> bool:
+    """Whether a trial in this state uses up a slot of its job's plan.
 
     A resume runs again what has no directory any more, and what has an unreadable result.
     """
-    if job is None:
+    if state is TrialState.RUNNING or job is None:
         return True
-    restarted = _restarted_since(execution.record, job)
-    return not restarted or (execution.present and not execution.record.unreadable)
+    restarted = _restarted_since(last.record, job)
+    return not restarted or (last.present and not last.record.unreadable)
 
 
 def _judge(lineage: _Lineage, rules: TaskRules, jobs: Mapping[str, Job]) -> _Judged:
@@ -335,7 +330,7 @@ def _judge(lineage: _Lineage, rules: TaskRules, jobs: Mapping[str, Job]) -> _Jud
                     verdicts.append((place, regrade, record))
                 elif result is Outcome.UNVERIFIED and is_last:
                     unverified = True
-            if not regrade and holds_slot(last, job):
+            if not regrade and holds_slot(last, trial_state(last, job), job):
                 holder = job_id
     verdicts.sort(key=lambda item: item[0])
     on_content = [

@@ -133,6 +133,7 @@ class Runs:
         self._roots = {job_id: self._chain(job_id)[-1] for job_id in jobs}
         self._matches = {job_id: self._definitions_of(job_id) for job_id in jobs}
         self._evaluations: dict[str, _Evaluation] = {}
+        self._keys: dict[_Evaluation, str] = {}
         self._refs: dict[str, dict[str, list[TaskRef]]] = {}
         self._places: dict[tuple[str, str, str, TaskRef], list[tuple[str, TaskRef]]] = {}
         self.new_labels: dict[str, str] = {}
@@ -244,8 +245,10 @@ class Runs:
             return keys
         root = self._roots[job_id]
         evaluation = _Evaluation(root, entry.agent, entry.model, task.source)
-        key = json.dumps(evaluation)
-        self._evaluations[key] = evaluation
+        key = self._keys.get(evaluation)
+        if key is None:
+            key = self._keys[evaluation] = json.dumps(evaluation)
+            self._evaluations[key] = evaluation
         return [(key, task)]
 
     def _passes(self, definition: RunDefinition, entry: _Entry, task: TaskRef) -> bool:

@@ -28,6 +28,10 @@ EXCEPTION_TYPE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,79}")
 UNNAMED_EXCEPTION = "other"
 MAX_REWARD_KEYS = 64
 MAX_ID_LENGTH = 64
+MAX_NAME_LENGTH = 255
+"""A trial's name is a directory's name."""
+MAX_COUNT = 2**53
+"""A count beyond this is none: it could not even be shown as a float."""
 
 
 class FileError(Exception):
@@ -179,18 +183,29 @@ class _JobStats(msgspec.Struct):
     # Harbor up to 0.1.45 wrote n_trials and n_errors only.
     n_trials: int | None = None
     n_completed_trials: int | None = None
-    n_running_trials: int = 0
-    n_cancelled_trials: int = 0
-    n_retries: int = 0
+    n_running_trials: int | None = None
+    n_cancelled_trials: int | None = None
+    n_retries: int | None = None
+
+
+class _JobStatus(msgspec.Struct):
+    # Some versions wrote the counts in a block of their own.
+    updated_at: datetime | None = None
+    n_completed_trials: int | None = None
+    n_running_trials: int | None = None
+    n_cancelled_trials: int | None = None
+    n_retries: int | None = None
 
 
 class _JobResult(msgspec.Struct):
+    # What Harbor requires is required: a trial's result in a job's place is not a job.
     id: str
-    n_total_trials: int | None = None
-    started_at: datetime | None = None
+    n_total_trials: int
+    started_at: datetime
     updated_at: datetime | None = None
     finished_at: datetime | None = None
-    stats: _JobStats = msgspec.field(default_factory=_JobStats)
+    stats: _JobStats | None = None
+    status: _JobStatus | None = None
 
 
 _trial_result = msgspec.json.Decoder(_TrialResult)
@@ -292,8 +307,6 @@ def read_trial_result(data: bytes, mtime_ns: int = 0) -> TrialRecord:
     for value in rewards.values():
         if not math.isfinite(value):
             raise FileError("expected finite rewards")
-    if not result.id or len(result.id) > MAX_ID_LENGTH:
-        raise FileError("expected an id of 1 to 64 characters")
     exceptions = [result.exception_info] if result.exception_info else []
     verifier = result.verifier
     agent_seconds, verifier_seconds = _seconds(result.agent_execution), _seconds(verifier)
@@ -314,9 +327,9 @@ def read_trial_result(data: bytes, mtime_ns: int = 0) -> TrialRecord:
     model = sys.intern(config.agent.model_name or "")
     source = config.source_trial
     return TrialRecord(
-        job_id=sys.intern(config.job_id or ""),
-        name=result.trial_name,
-        execution=result.id,
+        job_id=sys.intern(_id(config.job_id)) if config.job_id else "",
+        name=_name(result.trial_name),
+        execution=_id(result.id),
         task=_task_ref(result.source or config.task.source, locked_name(config.task)),
         agent=_agent_key(config.agent),
         model=model,
@@ -340,10 +353,10 @@ def read_trial_result(data: bytes, mtime_ns: int = 0) -> TrialRecord:
         agent_setup_seconds=_seconds(result.agent_setup),
         agent_seconds=agent_seconds,
         verifier_seconds=verifier_seconds,
-        input_tokens=usage.n_input_tokens,
-        cache_tokens=usage.n_cache_tokens,
-        output_tokens=usage.n_output_tokens,
-        cost_usd=usage.cost_usd,
+        input_tokens=_amount(usage.n_input_tokens),
+        cache_tokens=_amount(usage.n_cache_tokens),
+        output_tokens=_amount(usage.n_output_tokens),
+        cost_usd=_amount(usage.cost_usd),
         mtime_ns=mtime_ns,
     )
 
@@ -368,8 +381,8 @@ def read_trial_config(data: bytes) -> TrialRecord:
     config = _decode(_trial_config, data)
     model = sys.intern(config.agent.model_name or "")
     return TrialRecord(
-        job_id=sys.intern(config.job_id or ""),
-        name=config.trial_name,
+        job_id=sys.intern(_id(config.job_id)) if config.job_id else "",
+        name=_name(config.trial_name),
         execution="",
         task=_task_ref(config.task.source, locked_name(config.task)),
         agent=_agent_key(config.agent),
@@ -421,28 +434,46 @@ class JobResult:
 def read_job_result(data: bytes) -> JobResult:
     """A job's ``result.json``; the per-trial lists in it are skipped."""
     result = _decode(_job_result, data)
-    stats = result.stats
-    if not result.id or len(result.id) > MAX_ID_LENGTH:
-        raise FileError("expected an id of 1 to 64 characters")
+    stats, status = result.stats or _JobStats(), result.status or _JobStatus()
     return JobResult(
-        job_id=sys.intern(result.id),
+        job_id=sys.intern(_id(result.id)),
         started_at=result.started_at,
-        updated_at=result.updated_at,
+        updated_at=result.updated_at or status.updated_at,
         finished_at=result.finished_at,
         n_total=_count(result.n_total_trials),
-        n_completed=_count(stats.n_completed_trials, stats.n_trials) or 0,
-        n_running=_count(stats.n_running_trials) or 0,
-        n_cancelled=_count(stats.n_cancelled_trials) or 0,
-        n_retries=_count(stats.n_retries) or 0,
+        n_completed=_count(stats.n_completed_trials, stats.n_trials, status.n_completed_trials)
+        or 0,
+        n_running=_count(stats.n_running_trials, status.n_running_trials) or 0,
+        n_cancelled=_count(stats.n_cancelled_trials, status.n_cancelled_trials) or 0,
+        n_retries=_count(stats.n_retries, status.n_retries) or 0,
     )
 
 
 def _count(*values: int | None) -> int | None:
-    """The first value that is there; a negative count is no count."""
+    """The first value that is there; a negative count is zero, an absurd one is none."""
     for value in values:
         if value is not None:
-            return max(0, value)
+            return max(0, value) if value <= MAX_COUNT else None
     return None
+
+
+def _amount[N: (int, float)](value: N | None) -> N | None:
+    """What was used up, unless it is negative or absurd."""
+    return value if value is not None and 0 <= value <= MAX_COUNT else None
+
+
+def _id(text: str) -> str:
+    """An id as it is, if it can be one."""
+    if not 0 < len(text) <= MAX_ID_LENGTH or "\0" in text:
+        raise FileError("expected an id of 1 to 64 characters")
+    return text
+
+
+def _name(text: str) -> str:
+    """A trial's name as it is ("" where there is none), if it can be one."""
+    if len(text) > MAX_NAME_LENGTH or "\0" in text:
+        raise FileError("expected a name of at most 255 characters")
+    return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -502,7 +533,7 @@ def read_job_config(data: bytes) -> JobConfig:
         n_attempts=_count(config.n_attempts),
         n_concurrent=_count(config.n_concurrent_trials),
         n_agents=max(1, len(config.agents)),
-        max_retries=max(0, config.retry.max_retries),
+        max_retries=_count(config.retry.max_retries) or 0,
         retry_include=tuple(include) if include is not None else None,
         retry_exclude=tuple(config.retry.exclude_exceptions or ()),
         source_jobs=tuple(job.job_id for job in config.source_jobs or () if job.job_id),

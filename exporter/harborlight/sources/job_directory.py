@@ -50,6 +50,10 @@ _TRIAL_NAME = re.compile(r".+__[0-9A-Za-z]{7}")
 _JOB_FILES = ("config.json", "lock.json", "result.json")
 
 
+_UNKNOWN_STATUS = os.stat_result([0] * 10)
+"""In place of a status that could not be had."""
+
+
 class _State(Enum):
     NEW = "new"
     OPEN = "open"
@@ -59,7 +63,16 @@ class _State(Enum):
 class _File[T]:
     """One file, parsed again when it changed; the last good value is kept."""
 
-    __slots__ = ("bad_since", "parse", "path", "problem", "settled", "signature", "value")
+    __slots__ = (
+        "bad_since",
+        "parse",
+        "passing",
+        "path",
+        "problem",
+        "settled",
+        "signature",
+        "value",
+    )
 
     def __init__(self, path: str, parse: Callable[[bytes], T]) -> None:
         self.path = path
@@ -69,14 +82,21 @@ class _File[T]:
         self.problem: str | None = None
         self.bad_since = 0.0
         self.settled = False
+        self.passing = False
+
+    @property
+    def good(self) -> bool:
+        """Whether the file stands and could be read, as far as is settled."""
+        return self.value is not None and self.signature is not None and not self.settled
 
     def refresh(self, now: float, limit: int, settle: float) -> bool:
         """Read the file if it changed; whether the value is a new one."""
         current = look(self.path)
+        passing, self.passing = self.passing, False
         if current is None:
             self.problem, self.settled, self.signature = None, False, None
             return False
-        if current == self.signature and (self.problem is None or self.settled):
+        if current == self.signature and (self.problem is None or self.settled) and not passing:
             return False
         before = self.signature if self.problem else None
         try:
@@ -88,10 +108,9 @@ class _File[T]:
         except (ReadError, FileError) as error:
             if self.problem is None or current != before:
                 self.bad_since = now
-            self.problem = str(error)
-            self.signature = current
-            stood = max(now - self.bad_since, now - current.mtime_ns / 1e9)
-            self.settled = stood >= settle
+            self.bad_since = min(self.bad_since, now)  # the clock may be set back
+            self.problem, self.signature, self.passing = str(error), current, _passing(error)
+            self.settled = _stood(now, self.bad_since, current, error) >= settle
             return False
         self.problem, self.settled = None, False
         return True
@@ -110,6 +129,8 @@ class _Trial:
     problem: str | None = None
     bad_since: float = 0.0
     settled: bool = False
+    passing: bool = False
+    """The problem may end without the file changing."""
     may_retry: bool = False
     """Harbor may remove it and begin anew under the same name, between two looks."""
 
@@ -125,6 +146,7 @@ class _JobDirectory:
     trials: dict[str, _Trial] = field(default_factory=dict)
     listed: Signature | None = None
     listed_at: float = 0.0
+    was_listed: bool = False
     sweep: Iterator[str] = field(default_factory=lambda: iter(()))
     sweep_credit: float = 0.0
     job_id: str = ""
@@ -143,6 +165,19 @@ class _JobDirectory:
             config=_File(f"{path}/config.json", read_job_config),
             lock=_File(f"{path}/lock.json", read_job_lock),
             result=_File(f"{path}/result.json", read_job_result),
+        )
+
+    def was_cleared(self) -> bool:
+        """Whether the job that was read is no longer here, though a directory of its number is.
+
+        File systems give a removed directory's number to the next one. A job's result stands
+        from its first second on, resumes included; a new job writes its configuration first.
+        """
+        if self.result.value is None or not _is_gone(self.result.path):
+            return False
+        return _is_gone(self.config.path) or look(self.config.path) not in (
+            None,
+            self.config.signature,
         )
 
     @property
@@ -175,6 +210,8 @@ class JobDirectorySource:
         self._directories: dict[str, _JobDirectory] = {}
         self._last_look: float | None = None
         self._sighted: dict[str, JobSighting] = {}
+        self._copies: dict[str, tuple[str, ...]] = {}
+        self._matched: dict[str, tuple[str, ...]] = {}
 
     def look(self, now: float, *, progress: Callable[[int], None] | None = None) -> Observation:
         """Everything that is new; never raises for what it finds on disk.
@@ -187,7 +224,11 @@ class JobDirectorySource:
             del self._directories[path]
         for path, status in found.items():
             known = self._directories.get(path)
-            if known is None or (status.st_ino and known.origin != _origin(status)):
+            if (
+                known is None
+                or (status.st_ino and known.origin != _origin(status))
+                or known.was_cleared()
+            ):
                 self._directories[path] = _JobDirectory.at(path, status)
         # Who holds the logs is asked first: a job that wrote its end and let go since must not
         # look like one that let go without an end.
@@ -215,15 +256,14 @@ class JobDirectorySource:
     def start_anew(self) -> None:
         """Forget what was seen: the next look brings everything."""
         self._directories, self._sighted, self._last_look = {}, {}, None
+        self._copies, self._matched = {}, {}
 
     # Finding job directories.
 
     def _find_jobs(self, failures: list[Problem]) -> dict[str, os.stat_result]:
         found: dict[str, os.stat_result] = {}
         for place in self.places:
-            paths = glob.glob(place) if glob.has_magic(place) else []
-            if not paths:
-                paths = [] if glob.has_magic(place) and not os.path.exists(place) else [place]
+            paths = self._match(place)
             if not paths:
                 failures.append(Problem(place, "expected at least one match of this pattern"))
             for path in sorted(map(os.path.abspath, paths)):
@@ -232,41 +272,56 @@ class JobDirectorySource:
                         failures.append(Problem(path, "expected a job or a jobs folder"))
                 except FileNotFoundError:
                     failures.append(Problem(path, "expected a folder, found nothing"))
+                except NotADirectoryError:
+                    failures.append(Problem(path, "expected a folder, found a file"))
                 except OSError as error:
                     failures.append(Problem(path, f"expected a folder: {error.strerror}"))
                     # It may be a passing failure of the file system: what is known stays.
                     for known in self._directories:
-                        if known == path or known.startswith(f"{path}/"):
-                            found.setdefault(known, os.stat_result([0] * 10))
+                        if known == path or known.startswith(f"{path.rstrip('/')}/"):
+                            found.setdefault(known, _UNKNOWN_STATUS)
         return found
+
+    def _match(self, place: str) -> list[str]:
+        """The paths that a place stands for now.
+
+        A pattern that meets a failing folder finds nothing there and says nothing, so what matched
+        before stays as long as it is not known to be gone.
+        """
+        if not glob.has_magic(place):
+            return [place]
+        paths = set(glob.glob(place))
+        paths.update(path for path in self._matched.get(place, ()) if not _is_gone(path))
+        if not paths and os.path.exists(place):
+            return [place]
+        self._matched[place] = tuple(sorted(paths))
+        return list(self._matched[place])
 
     def _find_below(self, path: str, found: dict[str, os.stat_result]) -> bool:
         """Add ``path`` itself if it is a job directory, else the job directories in it.
 
         False where it is neither but a trial's directory.
         """
-        children = [e for e in os.scandir(path) if not e.name.startswith(".")]
+        children = _entries(path)
         if any(child.name == "trial.log" for child in children):
             return False
         if path in self._directories or _is_job(children):
-            found[path] = os.stat(path)
+            found[path] = _status(path)
             return True
         for child in sorted(children, key=lambda e: e.name):
             try:
                 if not child.is_dir():
                     continue
-                if child.path in self._directories or _is_job(
-                    e for e in os.scandir(child.path) if not e.name.startswith(".")
-                ):
+                if child.path in self._directories or _is_job(_entries(child.path)):
                     found[child.path] = os.stat(child.path)
             except FileNotFoundError:
                 continue
             except OSError:
                 # Not permitted: it may well be a job, so it is looked at and reported as one.
-                try:
-                    found[child.path] = os.stat(child.path)
-                except OSError:
-                    continue
+                # What is known stays: it may be a passing failure of the file system.
+                status = _status(child.path)
+                if status is not _UNKNOWN_STATUS or child.path in self._directories:
+                    found[child.path] = status
         return True
 
     # One job's own files.
@@ -289,7 +344,7 @@ class JobDirectorySource:
                 for file in (directory.config, directory.lock):
                     file.value, file.signature = None, None
                     file.refresh(now, JOB_FILE_LIMIT, self._settle)
-                directory.digests = {}
+                directory.digests, directory.trials, directory.listed = {}, {}, None
             directory.job_id = job_id
         if directory.lock.value is not None and not directory.digests:
             for entry in directory.lock.value.plan:
@@ -338,15 +393,19 @@ class JobDirectorySource:
         try:
             names = {
                 entry.name
-                for entry in os.scandir(directory.path)
-                if not entry.name.startswith(".") and _is_folder(entry)
+                for entry in _entries(directory.path)
+                if _is_folder(entry, otherwise=entry.name in directory.trials)
             }
         except FileNotFoundError:
             return
         except OSError as error:
-            failures.append(Problem(directory.path, f"cannot be listed: {error.strerror}"))
+            failures.append(
+                Problem(_printable(directory.path), f"cannot be listed: {error.strerror}")
+            )
             return
         directory.listed, directory.listed_at = current, now
+        if not directory.was_listed:
+            directory.was_listed = directory.changed = True
         if names != directory.trials.keys():
             directory.changed = True
             directory.trials = {
@@ -395,7 +454,11 @@ class JobDirectorySource:
             if current is None:
                 trial.result = None
                 return self._look_at_start(directory, folder, trial, now)
-            if current == trial.result and (trial.problem is None or trial.settled):
+            if (
+                current == trial.result
+                and (trial.problem is None or trial.settled)
+                and not trial.passing
+            ):
                 return None
         try:
             data, signature = read_stable(path, TRIAL_FILE_LIMIT)
@@ -405,7 +468,7 @@ class JobDirectorySource:
             return self._look_at_start(directory, folder, trial, now)
         except (ReadError, FileError) as error:
             return self._look_at_bad(directory, folder, trial, now, error, look(path))
-        trial.problem, trial.settled = None, False
+        trial.problem, trial.settled, trial.passing = None, False, False
         trial.result, trial.config, trial.config_record = signature, None, None
         trial.state, trial.may_retry = _State.DONE, bool(record.exceptions)
         record = self._completed(directory, folder, record)
@@ -420,11 +483,13 @@ class JobDirectorySource:
         trial.state = _State.OPEN
         current = look(path)
         if current is None:
-            trial.config, trial.problem = None, None
+            trial.config, trial.problem, trial.settled, trial.passing = None, None, False, False
             return None
-        if current == trial.config and (trial.config_record is not None or trial.settled):
+        if current == trial.config and (
+            trial.config_record is not None or (trial.settled and not trial.passing)
+        ):
             if trial.config_record is not None:
-                trial.problem, trial.settled = None, False
+                trial.problem, trial.settled, trial.passing = None, False, False
             return None
         try:
             data, signature = read_stable(path, TRIAL_FILE_LIMIT)
@@ -435,7 +500,8 @@ class JobDirectorySource:
             self._mark_bad(trial, now, error, current, current != trial.config)
             trial.config, trial.config_record = current, None
             return None
-        trial.config, trial.problem, trial.settled = signature, None, False
+        trial.config, trial.problem = signature, None
+        trial.settled, trial.passing = False, False
         record = self._completed(
             directory,
             folder,
@@ -454,9 +520,9 @@ class JobDirectorySource:
     ) -> None:
         if trial.problem is None or new:
             trial.bad_since = now
-        written = now - signature.mtime_ns / 1e9 if signature else 0.0
-        trial.problem = str(error)
-        trial.settled = max(now - trial.bad_since, written) >= self._settle
+        trial.bad_since = min(trial.bad_since, now)  # the clock may be set back
+        trial.problem, trial.passing = str(error), _passing(error)
+        trial.settled = _stood(now, trial.bad_since, signature, error) >= self._settle
 
     def _look_at_bad(
         self,
@@ -471,7 +537,12 @@ class JobDirectorySource:
         record = None
         if trial.state is not _State.DONE:
             # Who the trial is, its config still tells.
+            before = (trial.problem, trial.settled, signature == trial.result)
             record = self._look_at_start(directory, folder, trial, now)
+            trial.problem = before[0]
+            if record is None and before == (str(error), True, True):
+                trial.settled, trial.passing = True, _passing(error)
+                return None  # tried again in vain
         self._mark_bad(trial, now, error, signature, signature != trial.result)
         trial.result = signature
         directory.changed = True
@@ -491,12 +562,12 @@ class JobDirectorySource:
             lock = _read_lock(f"{folder}/lock.json")
             if lock is not None:
                 digest = digest or lock.digest
-                source = lock.source_trial if source == "" else source
+                source = (lock.source_trial or "") if source == "" else source
         if record.name == "":
             record = replace(record, name=_printable(os.path.basename(folder)))
         if digest is None and source == record.source_trial and job_id == record.job_id:
             return record
-        return replace(record, job_id=job_id, digest=digest, source_trial=source or None)
+        return replace(record, job_id=job_id, digest=digest, source_trial=source)
 
     # What came of it.
 
@@ -512,11 +583,16 @@ class JobDirectorySource:
                 by_job.setdefault(job_id, []).append(directory)
         changed: dict[str, JobSighting] = {}
         now_sighted: dict[str, JobSighting] = {}
+        copies: dict[str, tuple[str, ...]] = {}
         for job_id, directories in by_job.items():
             previous = self._sighted.get(job_id)
             holds = [held.get(Path(d.path) / "job.log") for d in directories]
             any_held = True if True in holds else False if False in holds else None
-            if previous and previous.held == any_held and not any(d.changed for d in directories):
+            paths = tuple(directory.path for directory in directories)
+            copies[job_id] = paths
+            same_copies = self._copies.get(job_id) == paths
+            unchanged = same_copies and not any(d.changed for d in directories)
+            if previous and previous.held == any_held and unchanged:
                 now_sighted[job_id] = previous
                 continue
             sighting = self._sight(job_id, directories, any_held)
@@ -525,7 +601,7 @@ class JobDirectorySource:
                 changed[job_id] = sighting
         for directory in self._directories.values():
             directory.changed = False
-        self._sighted = now_sighted
+        self._sighted, self._copies = now_sighted, copies
         return changed
 
     def _sight(
@@ -542,19 +618,16 @@ class JobDirectorySource:
             for directory in directories
             for trial in directory.trials.values()
             if trial.job_id == job_id
+            or (trial.job_id == "" and trial.problem and directory.job_id == job_id)
         )
         return JobSighting(
             record=record,
             held=held,
-            resumable=any(
-                d.lock.value is not None
-                and d.result.value is not None
-                and not any(f.problem for f in d.files)
-                for d in own
-            ),
+            resumable=any(all(file.good for file in d.files) for d in own),
             unreadable_files=sum(len(directory.problems) for directory in own),
             last_change=max((t for d in directories for t in _changes(d)), default=None),
-            listing=names,
+            # A folder that could not be listed yet may hold anything.
+            listing=names if all(d.was_listed for d in directories) else None,
             origin=latest.origin,
         )
 
@@ -575,10 +648,22 @@ class JobDirectorySource:
 def _problems(directory: _JobDirectory) -> Iterator[Problem]:
     for file in directory.files:
         if file.problem and file.settled:
-            yield Problem(file.path, file.problem)
+            yield Problem(_printable(file.path), file.problem)
     for dirname, trial in directory.trials.items():
         if trial.problem and trial.settled:
-            yield Problem(f"{directory.path}/{dirname}", trial.problem)
+            yield Problem(_printable(f"{directory.path}/{dirname}"), trial.problem)
+
+
+def _passing(error: Exception) -> bool:
+    return isinstance(error, ReadError) and error.passing
+
+
+def _stood(now: float, bad_since: float, signature: Signature | None, error: Exception) -> float:
+    """How long the file has been bad; its age tells nothing where it could not be opened."""
+    seen = now - bad_since
+    if signature is None or _passing(error):
+        return seen
+    return max(seen, now - signature.mtime_ns / 1e9)
 
 
 def _origin(status: os.stat_result) -> str:
@@ -599,16 +684,50 @@ def _is_job(children: Iterable[os.DirEntry[str]]) -> bool:
     for child in children:
         if child.name == "job.log" or child.name in _JOB_FILES:
             return True
-        if _TRIAL_NAME.fullmatch(child.name) and not os.path.exists(f"{child.path}/job.log"):
+        if _TRIAL_NAME.fullmatch(child.name) and _is_trial(child):
             return True
     return False
 
 
-def _is_folder(entry: os.DirEntry[str]) -> bool:
+def _entries(path: str) -> list[os.DirEntry[str]]:
+    """What is in a folder, hidden entries left out."""
+    with os.scandir(path) as entries:
+        return [entry for entry in entries if not entry.name.startswith(".")]
+
+
+def _is_trial(entry: os.DirEntry[str]) -> bool:
+    """Whether what is named like a trial is no job with such a name, and no file."""
+    if not _is_folder(entry) or os.path.exists(f"{entry.path}/job.log"):
+        return False
+    try:
+        return not any(_TRIAL_NAME.fullmatch(child.name) for child in _entries(entry.path))
+    except OSError:
+        return True
+
+
+def _status(path: str) -> os.stat_result:
+    try:
+        return os.stat(path)
+    except OSError:
+        return _UNKNOWN_STATUS
+
+
+def _is_gone(path: str) -> bool:
+    """Whether it is certain that there is nothing at this path."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _is_folder(entry: os.DirEntry[str], *, otherwise: bool = False) -> bool:
     try:
         return entry.is_dir()
     except OSError:
-        return False
+        return otherwise
 
 
 def _has_job_files(directory: _JobDirectory) -> bool:

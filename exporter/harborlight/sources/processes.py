@@ -54,7 +54,7 @@ class LogHolders:
     def _scan(self, wanted: Mapping[tuple[int, int], object]) -> dict[tuple[int, int], str]:
         found: dict[tuple[int, int], str] = {}
         try:
-            processes = [entry.name for entry in os.scandir(self._proc) if entry.name.isdigit()]
+            processes = [name for name in os.listdir(self._proc) if name.isdigit()]
         except OSError:
             return found
         for process in processes:

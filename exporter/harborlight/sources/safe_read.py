@@ -23,12 +23,19 @@ class Signature(NamedTuple):
 
 
 class ReadError(Exception):
-    """A file is there but cannot be read as it is; ``reason`` says why, path left out."""
+    """A file is there but cannot be read as it is; ``reason`` says why, path left out.
 
-    def __init__(self, reason: str, signature: Signature | None = None) -> None:
+    ``passing``: the operating system would not give it. That may end (a permission granted, a
+    file server back) without the file changing, so it has to be tried again.
+    """
+
+    def __init__(
+        self, reason: str, signature: Signature | None = None, *, passing: bool = False
+    ) -> None:
         super().__init__(reason)
         self.reason = reason
         self.signature = signature
+        self.passing = passing
 
 
 def signature_of(status: os.stat_result) -> Signature:
@@ -59,7 +66,7 @@ def read_stable(path: str | Path, limit: int) -> tuple[bytes, Signature]:
     except NotADirectoryError as error:
         raise FileNotFoundError(str(error)) from None
     except OSError as error:
-        raise ReadError(os.strerror(error.errno or 0)) from None
+        raise ReadError(os.strerror(error.errno or 0), passing=True) from None
     try:
         before = os.fstat(handle)
         signature = signature_of(before)
@@ -67,11 +74,10 @@ def read_stable(path: str | Path, limit: int) -> tuple[bytes, Signature]:
             raise ReadError("not a regular file", signature)
         if before.st_size > limit:
             raise ReadError(f"larger than {limit // MIB} MiB", signature)
-        try:
-            data = os.read(handle, before.st_size + 1)
-            after = os.fstat(handle)
-        except OSError as error:
-            raise ReadError(os.strerror(error.errno or 0), signature) from None
+        data = os.read(handle, before.st_size + 1)
+        after = os.fstat(handle)
+    except OSError as error:
+        raise ReadError(os.strerror(error.errno or 0), passing=True) from None
     finally:
         os.close(handle)
     if len(data) != before.st_size or signature_of(after) != signature:

@@ -1,0 +1,512 @@
+"""The command line, as a process: exit codes, messages, signals."""
+
+from __future__ import annotations
+
+import hashlib
+import http.client
+import os
+import re
+import signal
+import socket
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+import harborlight
+from harborlight.cli import main
+from harborlight.demo.replay import write_finished_job
+from harborlight.ledger import Ledger, Store
+from harborlight.service import Service
+from harborlight.sources.job_directory import JobDirectorySource
+from support.deadline import eventually
+from support.exporter import ExporterProcess, command, environment
+from support.page import Page, assert_promises
+
+SUCCESS = "harborlight_collector_success"
+RELOADED = "harborlight_config_last_reload_successful"
+ENDS_WITHIN = 15.0
+
+
+def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """A command as a process of its own."""
+    return subprocess.run(
+        [*command(), *map(str, arguments)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def run_into(output: IO[bytes], *arguments: str | Path) -> tuple[int, str]:
+    """Exit code and standard error of a command whose standard output goes there."""
+    done = subprocess.run(
+        [*command(), *map(str, arguments)],
+        env=environment(),
+        stdout=output,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    return done.returncode, done.stderr
+
+
+class Here:
+    """Commands in this process, which is quicker; logging is left as pytest has it."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def run(self, *arguments: str | Path) -> tuple[int, str, str]:
+        """Exit code, standard output and standard error."""
+        self._capsys.readouterr()
+        try:
+            code = main([str(argument) for argument in arguments])
+        except SystemExit as end:  # from argparse
+            code = int(end.code or 0)
+        return code, *self._capsys.readouterr()
+
+    def shown(self, *arguments: str | Path) -> str:
+        """What a command prints that succeeds."""
+        code, output, error = self.run(*arguments)
+        assert (code, error) == (0, "")
+        return output
+
+    def refused(self, *arguments: str | Path) -> str:
+        """The one line that a command is refused with."""
+        code, output, error = self.run(*arguments)
+        assert (code, output) == (2, "")
+        (line,) = error.splitlines()
+        said = re.fullmatch("harborlight: (.+)", line)
+        assert said is not None, line
+        return said[1]
+
+
+@pytest.fixture
+def here(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> Here:
+    monkeypatch.setattr("harborlight.cli.configure_logging", lambda *_: None)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.chdir(tmp_path)
+    return Here(capsys)
+
+
+def serving(jobs: Path, data: Path, address: str = "127.0.0.1:0") -> list[str | Path]:
+    return ["serve", "--jobs", jobs, "--data-dir", data, "--web.listen-address", address]
+
+
+@pytest.fixture(scope="module")
+def jobs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished job of three tasks x two attempts. Read only."""
+    folder = tmp_path_factory.mktemp("cli") / "jobs"
+    write_finished_job(folder, "done", 3, 2, fault_ratio=0.0)
+    return folder
+
+
+@pytest.fixture
+def known(jobs: Path, tmp_path: Path) -> Path:
+    """A data directory that knows that job."""
+    data = tmp_path / "data"
+    with Store.open_writer(data) as store:
+        Service(Ledger(store), [JobDirectorySource([jobs])]).refresh()
+    return data
+
+
+def state(folder: Path) -> dict[str, tuple[int, str]]:
+    """Names, times and bytes of a folder and what is in it."""
+    files = {path.name: path for path in folder.iterdir()}
+    content = {
+        name: (path.stat().st_mtime_ns, hashlib.sha256(path.read_bytes()).hexdigest())
+        for name, path in files.items()
+    }
+    return {".": (folder.stat().st_mtime_ns, ""), **content}
+
+
+# What is refused.
+
+
+def test_version() -> None:
+    done = run("--version")
+    assert (done.returncode, done.stdout) == (0, f"harborlight {harborlight.__version__}\n")
+
+
+@pytest.mark.parametrize("arguments", [["frobnicate"], [], ["ledger"], ["serve", "--jbos", "x"]])
+def test_an_unknown_command_is_answered_with_the_usage(here: Here, arguments: list[str]) -> None:
+    code, output, error = here.run(*arguments)
+    assert (code, output) == (2, "")
+    assert error.startswith("usage: harborlight")
+
+
+@pytest.mark.parametrize("name", ["serve", "metrics", "status"])
+def test_no_jobs_given(here: Here, name: str) -> None:
+    assert here.refused(name).startswith("no jobs to watch: give --jobs PATH or jobs:")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:http", "::1:9", "127.0.0.1:70000"])
+def test_a_bad_listen_address(here: Here, jobs: Path, tmp_path: Path, address: str) -> None:
+    said = here.refused(*serving(jobs, tmp_path / "data", address))
+    assert said.startswith("expected ")
+    assert address in said
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("duration", ["5x", "-1s", "0s", "1ms", "2h", "five"])
+def test_a_bad_refresh_interval(here: Here, jobs: Path, tmp_path: Path, duration: str) -> None:
+    said = here.refused(*serving(jobs, tmp_path / "data"), f"--refresh-interval={duration}")
+    assert said.startswith("--refresh-interval: expected ")
+    assert repr(duration) in said
+
+
+def test_a_port_that_is_taken(here: Here, jobs: Path, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        said = here.refused(*serving(jobs, tmp_path / "data", address))
+    assert said == f"cannot listen on {address}: Address already in use"
+    assert not (tmp_path / "data").exists()
+
+
+def test_a_data_directory_that_cannot_be_made(here: Here, jobs: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    data = tmp_path / "file" / "data"
+    said = here.refused(*serving(jobs, data))
+    assert said == f"data directory {data} cannot be written: Not a directory"
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_data_directory_without_permission(here: Here, jobs: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o555)
+    said = here.refused(*serving(jobs, data))
+    assert said == f"data directory {data} cannot be written: Permission denied"
+
+
+def test_a_data_directory_in_use(here: Here, jobs: Path, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with ExporterProcess([jobs], data) as exporter:
+        in_use = f"data directory {data} is in use by another harborlight serve"
+        assert here.refused(*serving(jobs, data)) == in_use
+        assert here.refused("ledger", "forget", "--job", "done", "--data-dir", data) == in_use
+        assert exporter.page().value("harborlight_ledger_trials") == 6
+
+
+def test_a_foreign_file_in_the_ledgers_place(here: Here, jobs: Path, tmp_path: Path) -> None:
+    (tmp_path / "ledger.sqlite").write_text("shopping list\n" * 100)
+    said = here.refused(*serving(jobs, tmp_path))
+    assert said == f"ledger in {tmp_path} cannot be opened: file is not a database"
+    assert (tmp_path / "ledger.sqlite").read_text().startswith("shopping list")
+
+
+def test_a_bad_configuration_names_file_line_and_key(here: Here, tmp_path: Path) -> None:
+    file = tmp_path / "harborlight.yml"
+    file.write_text("jobs: [jobs]\nrefresh_intervall: 5s\n")
+    for arguments in (("check-config",), ("serve", "--config.file"), ("metrics", "--config.file")):
+        said = here.refused(*arguments, file)
+        assert said.startswith(f"{file}:2: ")
+        assert "refresh_intervall" in said
+
+
+def test_check_config(here: Here, tmp_path: Path) -> None:
+    file = tmp_path / "harborlight.yml"
+    file.write_text("jobs: [jobs]\nruns: [{name: main, jobs: [done]}]\n")
+    assert here.shown("check-config", file) == f"{file}: good, 1 run configured\n"
+    assert here.refused("check-config", tmp_path / "none").endswith("No such file or directory")
+
+
+# One look.
+
+
+def test_metrics_of_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    done = run("metrics", "--jobs", tmp_path / "none")
+    assert done.returncode == 0
+    page = Page(done.stdout)
+    assert page.value(SUCCESS, collector="harbor_jobs") == 0
+    assert page.label_values("harborlight_run_attempts", "run") == []
+    assert "expected a folder, found nothing" in done.stderr
+    assert "trials that Harbor retried are missing" in done.stderr
+
+
+@pytest.mark.xfail(reason="SQLite leaves files of its own beside a ledger that nobody writes")
+def test_metrics_shows_what_a_ledger_knows_and_leaves_it_alone(here: Here, known: Path) -> None:
+    before = state(known)
+    page = Page(here.shown("metrics", "--data-dir", known))
+    assert_promises(page)
+    assert page.states(page.only_run()) == (6, 0, 0, 0, 0)
+    assert page.value("harborlight_ledger_trials") == 6
+    assert state(known) == before
+
+
+def test_metrics_of_a_ledger_that_is_not_there(here: Here, tmp_path: Path) -> None:
+    said = here.refused("metrics", "--data-dir", tmp_path / "none")
+    assert said == f"no ledger in {tmp_path / 'none'}: expected a file ledger.sqlite"
+    assert not (tmp_path / "none").exists()
+
+
+def test_metrics_while_serve_runs(here: Here, jobs: Path, tmp_path: Path) -> None:
+    with ExporterProcess([jobs], tmp_path / "data") as exporter:
+        page = Page(here.shown("metrics", "--data-dir", tmp_path / "data"))
+        served = exporter.page()
+        for name in ("harborlight_run_attempts", "harborlight_task_attempts_passed"):
+            assert page.values(name) == served.values(name)
+
+
+@pytest.mark.parametrize("name", ["metrics", "status"])
+def test_a_reader_that_had_enough(jobs: Path, name: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        code, error = run_into(pipe, name, "--jobs", jobs)
+    assert code == 0, error
+    assert "Error" not in error and "Broken" not in error
+
+
+def test_an_output_that_is_full(jobs: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        code, error = run_into(full, "metrics", "--jobs", jobs)
+    assert code == 2
+    assert error.splitlines()[-1] == "harborlight: No space left on device"
+
+
+def test_status(here: Here, jobs: Path, known: Path) -> None:
+    for option, place in (("--jobs", jobs), ("--data-dir", known)):
+        shown = here.shown("status", option, place)
+        assert "6 / 6 scored (100.0 %)" in shown
+        assert "3 of 3 tasks complete" in shown
+        assert "task-00000" in shown
+        short = here.shown("status", option, place, "--no-collector.task")
+        assert "6 / 6 scored (100.0 %)" in short
+        assert "task-00000" not in short
+
+
+# Forgetting.
+
+
+def test_forgetting_a_job(here: Here, known: Path) -> None:
+    unknown = here.refused("ledger", "forget", "--job", "dnoe", "--data-dir", known)
+    assert unknown == "no job dnoe in the ledger; it has: done"
+    reason = ("--reason", "a trial")
+    said = here.shown("ledger", "forget", "--job", "done", *reason, "--data-dir", known)
+    assert said == "forgot job done: 6 executions taken out of the ledger\n"
+    with Store.open_reader(known) as store:
+        stored = store.load()
+    assert (stored.jobs, stored.trials) == ({}, {})
+    (row,) = stored.forgotten
+    assert (row.label, row.reason, row.trials) == ("done", "a trial", 6)
+
+
+def test_forgetting_makes_no_ledger(here: Here, tmp_path: Path) -> None:
+    said = here.refused("ledger", "forget", "--job", "x", "--data-dir", tmp_path)
+    assert said == f"no ledger in {tmp_path}: expected a file ledger.sqlite"
+    assert list(tmp_path.iterdir()) == []
+
+
+# Signals.
+
+
+def test_sigterm_ends_it_in_spite_of_an_open_connection(jobs: Path, tmp_path: Path) -> None:
+    with (
+        ExporterProcess([jobs], tmp_path / "data") as exporter,
+        closing(http.client.HTTPConnection(exporter.address, timeout=30)) as kept,
+    ):
+        kept.request("GET", "/metrics")
+        kept.getresponse().read()
+        assert exporter.terminate(ENDS_WITHIN) == 0
+    assert not [line for line in exporter.log if "level=error" in line or "Traceback" in line]
+
+
+@pytest.mark.slow
+def test_sigterm_lets_a_scrape_under_way_come_to_its_end(tmp_path: Path) -> None:
+    """The page is larger than what the two sockets hold, so its sender is still at work."""
+    write_finished_job(tmp_path / "jobs", "large", 1000, 1)
+    with (
+        ExporterProcess([tmp_path / "jobs"], tmp_path / "data") as exporter,
+        socket.socket() as client,
+    ):
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.settimeout(30)
+        host, _, port = exporter.address.rpartition(":")
+        client.connect((host, int(port)))
+        client.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+        received = client.recv(1024)
+        exporter.process.send_signal(signal.SIGTERM)
+        eventually(lambda: any("msg=stopping" in line for line in exporter.log), what="the signal")
+        assert exporter.process.poll() is None
+        while part := client.recv(65536):
+            received += part
+        head, _, body = received.partition(b"\r\n\r\n")
+        length = re.search(rb"(?im)^content-length: (\d+)", head)
+        assert length is not None
+        assert len(body) == int(length[1]) > 500_000
+        assert exporter.terminate(ENDS_WITHIN) == 0
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_at_any_moment_of_the_start_ends_it_in_order(
+    jobs: Path, tmp_path: Path, number: signal.Signals
+) -> None:
+    exporter = subprocess.Popen(
+        [*command(), *map(str, serving(jobs, tmp_path / "data"))],
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with exporter:
+        # The data directory is the first that it makes.
+        eventually((tmp_path / "data").exists, 30, interval=0.001, what="the data directory")
+        exporter.send_signal(number)
+        _, said = exporter.communicate(timeout=30)
+    assert exporter.returncode == 0, said
+    assert "Traceback" not in said
+
+
+# Reloading.
+
+
+@pytest.fixture
+def configured(jobs: Path, tmp_path: Path) -> Iterator[tuple[ExporterProcess, Path]]:
+    """An exporter with a configuration file, which may be reloaded by HTTP."""
+    file = tmp_path / "harborlight.yml"
+    file.write_text("runs: [{name: one, jobs: [done]}]\n")
+    more = ("--config.file", str(file), "--web.enable-lifecycle")
+    with ExporterProcess([jobs], tmp_path / "data", *more) as exporter:
+        yield exporter, file
+
+
+def _shows(exporter: ExporterProcess, run: str, reloaded: int) -> bool:
+    page = exporter.page()
+    return page.only_run() == run and page.value(RELOADED) == reloaded
+
+
+def _post(exporter: ExporterProcess) -> int:
+    request = urllib.request.Request(f"http://{exporter.address}/-/reload", method="POST")
+    try:
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code
+
+
+def test_sighup_reloads(configured: tuple[ExporterProcess, Path]) -> None:
+    exporter, file = configured
+    assert _shows(exporter, "one", 1)
+    file.write_text("runs: [{name: two, jobs: [done]}]\n")
+    exporter.process.send_signal(signal.SIGHUP)
+    eventually(lambda: _shows(exporter, "two", 1), what="the new run")
+    file.write_text("runs: [{nmae: three}]\n")
+    exporter.process.send_signal(signal.SIGHUP)
+    eventually(lambda: _shows(exporter, "two", 0), what="the refusal")
+    (said,) = [line for line in exporter.log if "configuration not reloaded" in line]
+    assert "nmae" in said
+    assert str(file) in said
+    file.write_text("runs: [{name: three, jobs: [done]}]\n")
+    exporter.process.send_signal(signal.SIGHUP)
+    eventually(lambda: _shows(exporter, "three", 1), what="the run after that")
+    assert exporter.terminate() == 0
+
+
+def test_reloading_by_http(configured: tuple[ExporterProcess, Path]) -> None:
+    exporter, file = configured
+    file.write_text("runs: [{name: two, jobs: [done]}]\n")
+    assert _post(exporter) == 200
+    eventually(lambda: _shows(exporter, "two", 1), what="the new run")
+    file.write_text("runs: 3\n")
+    assert _post(exporter) == 500
+    eventually(lambda: _shows(exporter, "two", 0), what="the refusal")
+
+
+def test_a_reload_may_change_the_jobs(jobs: Path, tmp_path: Path) -> None:
+    file = tmp_path / "harborlight.yml"
+    (tmp_path / "empty").mkdir()
+    file.write_text(f"jobs: [{tmp_path / 'empty'}]\n")
+    with ExporterProcess([], tmp_path / "data", "--config.file", str(file)) as exporter:
+        assert exporter.value("harborlight_ledger_trials") == 0
+        file.write_text(f"jobs: [{jobs}]\n")
+        exporter.process.send_signal(signal.SIGHUP)
+        eventually(lambda: exporter.value("harborlight_ledger_trials") == 6, what="the job")
+
+
+def test_reloading_by_http_has_to_be_allowed(jobs: Path, tmp_path: Path) -> None:
+    with ExporterProcess([jobs], tmp_path / "data") as exporter:
+        assert _post(exporter) == 403
+
+
+# The demo.
+
+
+def _children(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    return [int(child) for task in tasks for child in task.read_text().split()]
+
+
+@pytest.mark.slow
+def test_the_demo_cleans_up_after_itself(tmp_path: Path) -> None:
+    with subprocess.Popen(
+        [*command(), "demo", "--speed", "3000", "--web.listen-address", "127.0.0.1:0"],
+        env={**environment(), "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as demo:
+        try:
+            assert demo.stdout is not None
+            address = next(
+                found[1] for line in demo.stdout if (found := re.search(r"http://(\S+)/", line))
+            )
+            said = threading.Thread(target=demo.stdout.read)
+            said.start()
+            before: Page | None = None
+            scored: set[int] = set()
+
+            def look() -> bool:
+                nonlocal before
+                with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:
+                    page = Page(answer.read().decode())
+                assert page.runs(), "the job is not there yet"
+                assert page.sum("harborlight_run_attempts_target") == 315
+                broken_promises_stop_the_wait(page, before)
+                before = page
+                scored.add(page.states(page.only_run())[0])
+                return len(scored) >= 3
+
+            eventually(look, 60, interval=0.1, what="three looks that differ")
+            (child,) = _children(demo.pid)
+            assert list(tmp_path.iterdir()), "it works in a temporary folder"
+            demo.send_signal(signal.SIGTERM)
+            assert demo.wait(ENDS_WITHIN) == 0
+            said.join(10)
+            assert list(tmp_path.iterdir()) == []
+            assert not Path(f"/proc/{child}").exists()
+        finally:
+            demo.kill()
+
+
+def broken_promises_stop_the_wait(page: Page, before: Page | None) -> None:
+    """``eventually`` takes an assertion for "not yet"; a broken promise is no such thing."""
+    try:
+        assert_promises(page, before)
+    except AssertionError as error:
+        raise RuntimeError(str(error)) from error
+
+
+def test_a_demo_in_a_place_that_cannot_be(here: Here, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    place = tmp_path / "file" / "demo"
+    said = here.refused("demo", "--dir", place, "--web.listen-address", "127.0.0.1:0")
+    assert said == f"{place / 'jobs'}: Not a directory"
+
+
+def test_a_demo_needs_a_speed_above_zero(here: Here) -> None:
+    for speed in ("0", "nan", "fast"):
+        code, _, error = here.run("demo", "--speed", speed)
+        assert code == 2
+        assert f"argument --speed: expected a number above 0, got '{speed}'" in error
