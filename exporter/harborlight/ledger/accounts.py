@@ -64,6 +64,11 @@ def add_execution(
     _add_duration(amounts, "verifier", record.verifier_seconds)
 
 
+def add_discarded(amounts: Amounts, record: TrialRecord, rules: TaskRules) -> None:
+    """Add a valid verdict that a later execution of its trial took the place of."""
+    _add(amounts, (DISCARDED, (result_label(record, rules),)), 1)
+
+
 def _add(amounts: Amounts, key: tuple[str, tuple[str, ...]], amount: float) -> None:
     if amount:
         amounts[key] = amounts.get(key, 0.0) + amount

@@ -359,8 +359,7 @@ class Ledger:
                 if chains is None:
                     chains = _chains(members)
                 if chains[key[:2]][-1].record is not record:
-                    labels = (accounts.result_label(record, rules),)
-                    self._add(run.label, accounts.DISCARDED, labels, 1)
+                    accounts.add_discarded(amounts, record, rules)
                     counted = counted | {mark}
             if counted is not execution.counted:
                 self._mark_counted(key, replace(execution, counted=self._share(counted)))
