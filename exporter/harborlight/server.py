@@ -287,7 +287,8 @@ def _bind(address: Address) -> socket.socket:
     host, port = address
     try:
         family, place, dual = _resolve(host, port)
-        listener = socket.socket(family, socket.SOCK_STREAM)
+        # Named, because asyncio sends small answers at once only on what it knows to be TCP.
+        listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         try:
             # A restart need not wait for the connections of the process before.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -235,7 +235,6 @@ def test_metrics_of_a_folder_that_is_not_there(tmp_path: Path) -> None:
     assert "trials that Harbor retried are missing" in done.stderr
 
 
-@pytest.mark.xfail(reason="SQLite leaves files of its own beside a ledger that nobody writes")
 def test_metrics_shows_what_a_ledger_knows_and_leaves_it_alone(here: Here, known: Path) -> None:
     before = state(known)
     page = Page(here.shown("metrics", "--data-dir", known))

@@ -42,8 +42,14 @@ def shown(ledger: Ledger, *, width: int = 80, tasks: bool = True, at: float = NO
 
 def drawn(snapshot: Snapshot, *, width: int = 80, tasks: bool = True) -> list[str]:
     """The picture's lines on a terminal of that width, in colour, colours taken away again."""
+    # With a height too: else a TERM of "dumb" would make every width 80.
     console = Console(
-        file=io.StringIO(), width=width, color_system="truecolor", force_terminal=True, record=True
+        file=io.StringIO(),
+        width=width,
+        height=50,
+        color_system="truecolor",
+        force_terminal=True,
+        record=True,
     )
     console.print(terminal.render(snapshot, tasks=tasks))
     lines = [line.rstrip() for line in console.export_text().splitlines()]

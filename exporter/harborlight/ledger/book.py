@@ -604,7 +604,8 @@ def _merged(old: Job, sighting: JobSighting) -> JobRecord:
     stale_copy = sighting.origin != old.origin and _recency(new) < _recency(old.record)
     if stale_copy:
         return replace(old.record, plan=old.record.plan or new.plan)
-    return replace(new, plan=new.plan or old.record.plan)
+    n_total = old.record.n_total if new.n_total is None else new.n_total
+    return replace(new, plan=new.plan or old.record.plan, n_total=n_total)
 
 
 def _recency(record: JobRecord) -> tuple[float, bool]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
+import sys
+import urllib.parse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +15,12 @@ from typing import Any, Final, Self
 
 import msgspec
 import sqlalchemy as sa
+from msgspec.structs import force_setattr
 from sqlalchemy.dialects.sqlite import insert
 
 from harborlight.ledger.jobs import Job
 from harborlight.ledger.ownership import Execution
-from harborlight.records import TrialRecord
+from harborlight.records import TaskRef, TrialRecord
 
 SCHEMA_VERSION: Final = 1
 
@@ -168,8 +172,11 @@ class Store:
         path = data_dir / "ledger.sqlite"
         if not path.is_file():
             raise LedgerError(f"no ledger in {data_dir}: expected a file ledger.sqlite")
+        # Without a log of recent writes nobody is writing, and reading must leave nothing behind.
+        alone = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
+        place = urllib.parse.quote(str(path.absolute()))
         engine = sa.create_engine(
-            f"sqlite:///file:{path}?mode=ro&uri=true", connect_args={"timeout": 10}
+            f"sqlite:///file:{place}?mode=ro{alone}&uri=true", connect_args={"timeout": 10}
         )
         store = cls(engine)
         try:
@@ -217,7 +224,7 @@ class Store:
             for row in connection.execution_options(yield_per=2000).execute(sa.select(_trials)):
                 counted = interned.setdefault(row.counted, _labels(row.counted))
                 trials[row.job_id, row.name, row.execution] = Execution(
-                    _trial_body.decode(row.body), row.present, row.dead, counted
+                    _shared(_trial_body.decode(row.body)), row.present, row.dead, counted
                 )
             runs = {row.key: row.label for row in connection.execute(sa.select(_runs))}
             counters = {
@@ -323,6 +330,21 @@ def _trial_rows(trials: Mapping[TrialKey, Execution | None]) -> list[dict[str, A
         for key, execution in trials.items()
         if execution is not None
     ]
+
+
+def _shared(record: TrialRecord) -> TrialRecord:
+    """The record, with one object for each text that many records have."""
+    for name in ("job_id", "agent", "model", "agent_label", "agent_version", "model_label"):
+        force_setattr(record, name, sys.intern(getattr(record, name)))
+    if record.digest is not None:
+        force_setattr(record, "digest", sys.intern(record.digest))
+    force_setattr(record, "task", _task(*record.task))
+    return record
+
+
+@functools.lru_cache(maxsize=4096)
+def _task(source: str, name: str) -> TaskRef:
+    return TaskRef(source, name)
 
 
 def _labels(text: str) -> frozenset[str]:
