@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import logging
 import os
 import queue
@@ -23,6 +24,7 @@ from rich.live import Live
 
 from harborlight import __version__
 from harborlight.config import Config, ConfigError, load_config, parse_duration
+from harborlight.demo import END_WITH_PARENT
 from harborlight.ledger import Ledger, LedgerError, Store
 from harborlight.ledger.book import Rules
 from harborlight.ledger.faults import Cause
@@ -41,6 +43,9 @@ log = logging.getLogger("harborlight.cli")
 
 DEFAULT_ADDRESS = "127.0.0.1:10315"
 DEFAULT_DATA_DIR = "harborlight-data"
+
+_END_SECONDS = 10.0
+"""How long the end waits for a refresh under way."""
 
 _ONE_LOOK_SETTLE_SECONDS = 1.0
 """A single look has no later one to tell a file that is being written from a broken one: it waits
@@ -304,7 +309,7 @@ def _run(
     load: Callable[[], Reload] | None = None,
     lifecycle: bool = False,
 ) -> None:
-    """Serve until SIGTERM or SIGINT comes in; SIGHUP reloads."""
+    """Serve until SIGTERM or SIGINT comes in; SIGHUP reloads, where there is what to ``load``."""
     by_http = partial(service.reload, load) if load is not None and lifecycle else None
     app = build_app(
         page=lambda: service.page,
@@ -313,12 +318,12 @@ def _run(
         version=f"harborlight {__version__}",
     )
     stop = threading.Event()
-    refreshing = threading.Thread(target=service.run, args=(stop,), name="refresh")
+    # A file system that hangs must not hold up the end: the ledger outlives being cut off.
+    refreshing = threading.Thread(target=service.run, args=(stop,), name="refresh", daemon=True)
     refreshing.start()
     try:
         with serve(app, sockets):
-            while signals.get() == signal.SIGHUP:
-                assert load is not None
+            while signals.get() == signal.SIGHUP and load is not None:
                 try:
                     service.reload(load)
                 except Exception as error:  # noqa: BLE001 - the exporter goes on as it was
@@ -327,7 +332,7 @@ def _run(
     finally:
         stop.set()
         service.wake()
-        refreshing.join()
+        refreshing.join(_END_SECONDS)
 
 
 class _Reader:
@@ -416,12 +421,17 @@ def _status(arguments: argparse.Namespace) -> int:
     configure_logging("error" if arguments.watch else "warn")
     reader = _Reader(arguments)
     console = _Console()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # an ASCII terminal shows what it can
     if not arguments.watch:
         console.print(terminal.render(reader.look(), tasks=arguments.tasks))
         return 0
     with Live(console=console, screen=True, auto_refresh=False) as live:
         while True:
-            live.update(terminal.render(reader.look(), tasks=arguments.tasks), refresh=True)
+            picture = terminal.render(
+                reader.look(), tasks=arguments.tasks, height=console.size.height
+            )
+            live.update(picture, refresh=True)
             time.sleep(_WATCH_SECONDS)
 
 
@@ -445,7 +455,7 @@ def _demo(arguments: argparse.Namespace) -> int:
     configure_logging("warn")
     addresses = [parse_listen_address(text) for text in arguments.listen or [DEFAULT_ADDRESS]]
     with contextlib.ExitStack() as stack:
-        signals = stack.enter_context(_signals(signal.SIGTERM, signal.SIGINT))
+        signals = stack.enter_context(_signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         sockets = stack.enter_context(bind(addresses))
         if arguments.dir is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="harborlight-demo-"))
@@ -453,6 +463,8 @@ def _demo(arguments: argparse.Namespace) -> int:
             folder = str(arguments.dir)
         jobs = Path(folder) / "jobs"
         jobs.mkdir(parents=True, exist_ok=True)
+        if any(jobs.iterdir()):
+            raise UsageError(f"demo --dir {folder}: expected a new or empty folder")
         ledger = Path(folder) / "ledger"
         store = stack.enter_context(Store.open_writer(ledger))
         command = [sys.executable, "-m", "harborlight.demo.replay", "--jobs", str(jobs)]
@@ -472,7 +484,9 @@ def _demo(arguments: argparse.Namespace) -> int:
 @contextlib.contextmanager
 def _child(command: Sequence[str]) -> Iterator[None]:
     """A process that ends with the block."""
-    process = subprocess.Popen(command)  # noqa: S603 - our own module, arguments not a shell's
+    process = subprocess.Popen(  # noqa: S603 - our own module, arguments not a shell's
+        command, env={**os.environ, END_WITH_PARENT: str(os.getpid())}
+    )
     try:
         yield
     finally:
@@ -489,7 +503,8 @@ _WATCH_SECONDS = 2.0
 _DEMO_TEXT = """\
 Harborlight demo: a REPLAY, not a measurement. It writes Harbor job directories of a run of 63 tasks
 x 5 attempts with the officially published rewards and durations of Terminal-Bench 4.0, sped up,
-with some container, API and verifier faults, retries, a Ctrl-C and a regrade put in.
+with some container, API and verifier faults, retries, a Ctrl-C and a regrade put in. Faults that
+Harbor retries leave no trace but a count of retries: it deletes their directories at once.
 
   metrics   http://{address}/metrics
   status    {program} status --data-dir {ledger} --watch

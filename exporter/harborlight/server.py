@@ -30,6 +30,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +41,9 @@ KEEP_ALIVE_SECONDS: Final = 90
 """Longer than a usual scrape interval, so that Prometheus keeps its connection."""
 
 MAX_CONNECTIONS: Final = 256
+FIRST_REQUEST_SECONDS: Final = 10.0
+"""How long a connection may wait with its first request."""
+
 MAX_HEADER_BYTES: Final = 16 * 1024
 
 type Address = tuple[str, int]
@@ -330,6 +334,28 @@ def _shown(address: tuple[str | int, ...]) -> str:
 # Serving.
 
 
+class _Protocol(H11Protocol):
+    """Gives up connections that do not ask for anything.
+
+    The library times out only between requests, so that enough silent connections would take all
+    places for good.
+    """
+
+    @override
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._first_request = self.loop.call_later(FIRST_REQUEST_SECONDS, self._give_up)
+
+    def _give_up(self) -> None:
+        if self.cycle is None:
+            self.transport.close()
+
+    @override
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._first_request.cancel()
+        super().connection_lost(exc)
+
+
 class _Uvicorn(uvicorn.Server):
     @override
     @contextlib.contextmanager
@@ -363,7 +389,7 @@ class Server:
         self._uvicorn = _Uvicorn(
             uvicorn.Config(
                 app,
-                http="h11",
+                http=_Protocol,
                 loop="asyncio",
                 ws="none",
                 lifespan="off",

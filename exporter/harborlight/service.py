@@ -12,6 +12,7 @@ from typing import Protocol
 import sqlalchemy.exc
 
 from harborlight.ledger.book import Ledger, Rules
+from harborlight.ledger.store import LedgerError
 from harborlight.logs import OnceLogger
 from harborlight.snapshot import CollectorSnapshot, Snapshot
 from harborlight.sources.observation import Observation
@@ -68,6 +69,18 @@ class Service:
         self._pending: Reload | None = None
         self._reload_success = True
         self._reload_timestamp = clock()
+        # What an earlier process committed can be shown even if this one cannot write.
+        self._loaded = self._of_ledger(_NOTHING, 0.0)
+
+    def _of_ledger(self, version: int, at: float) -> Snapshot:
+        return Snapshot(
+            version=version,
+            at=at,
+            runs=self._ledger.runs(),
+            jobs=self._ledger.jobs(),
+            counters=self._ledger.counters(),
+            ledger_trials=self._ledger.n_trials,
+        )
 
     @property
     def page(self) -> Page | None:
@@ -91,8 +104,17 @@ class Service:
         committed = self._collect("ledger", self._ledger.commit)
         page = self._put_together(fresh=committed)
         page.prepare()
+        self._tell(page.snapshot)
         self._page = page
         return page
+
+    def _tell(self, snapshot: Snapshot) -> None:
+        """Log what there is to see as it changes, and runs that no job belongs to."""
+        self._once.info("watching", "jobs", jobs=len(snapshot.jobs), runs=len(snapshot.runs))
+        idle = [run.label for run in snapshot.runs if not run.jobs]
+        for label in idle:
+            self._once.warning("no job belongs to the run", label)
+        self._once.forget_others("runs", [("no job belongs to the run", label) for label in idle])
 
     def run(self, stop: threading.Event) -> None:
         """Refresh every ``interval`` seconds, or at once when woken, until ``stop`` is set."""
@@ -152,12 +174,15 @@ class Service:
         last = self._collectors.get(name)
         try:
             success = work() is not False
-        except sqlalchemy.exc.SQLAlchemyError as error:
-            log.error("collector failed", extra={"collector": name, "error": type(error).__name__})
+        except (sqlalchemy.exc.SQLAlchemyError, LedgerError) as error:
+            self._once.error("collector failed", name, error=_reason(error))
             success = False
         except Exception:
             log.exception("collector failed", extra={"collector": name})
             success = False
+        self._once.forget_others(
+            f"collector {name}", [] if success else [("collector failed", name)]
+        )
         self._collectors[name] = CollectorSnapshot(
             name=name,
             success=success,
@@ -169,17 +194,10 @@ class Service:
     def _put_together(self, *, fresh: bool) -> Page:
         """The next page; without a commit the one before, with the failure shown on it."""
         last = self._page
-        if fresh or last is None:
-            snapshot = Snapshot(
-                version=self._ledger.version if fresh else _NOTHING,
-                at=self._clock() if fresh else 0.0,
-                runs=self._ledger.runs() if fresh else (),
-                jobs=self._ledger.jobs() if fresh else (),
-                counters=self._ledger.counters() if fresh else {},
-                ledger_trials=self._ledger.n_trials if fresh else 0,
-            )
+        if fresh:
+            snapshot = self._of_ledger(self._ledger.version, self._clock())
         else:
-            snapshot = last.snapshot
+            snapshot = last.snapshot if last else self._loaded
         snapshot = replace(
             snapshot,
             collectors=tuple(self._collectors[name] for name in sorted(self._collectors)),
@@ -187,3 +205,10 @@ class Service:
             config_reload_timestamp=self._reload_timestamp,
         )
         return Page(snapshot, tasks=self._tasks, previous=last)
+
+
+def _reason(error: Exception) -> str:
+    """The error's own first line: of SQLAlchemy's, the database's (no statement, no values)."""
+    if isinstance(error, sqlalchemy.exc.DBAPIError):
+        return str(error.orig).partition("\n")[0]
+    return str(error).partition("\n")[0]

@@ -359,6 +359,35 @@ class TestOwnership:
         assert watched.ledger.runs() == before
         assert watched.ledger.jobs()[0].state is JobState.FINISHED
 
+    def test_a_copy_that_looks_new_takes_no_verdict_away(self) -> None:
+        """Half copied without its times, a finished trial looks like one that just started."""
+        watched = Watched()
+        record = job_record("main", plan(2), updated_at=500.0, finished_at=500.0, max_retries=2)
+        watched.see(
+            record,
+            trial("a", "1", job="main", reward=1.0),
+            trial("b", "2", job="main", exceptions=("ApiError",)),
+        )
+        before, counters = watched.ledger.runs(), watched.ledger.counters()
+        copied = trial("a", job="main", at=9000.0)
+        watched.see(replace(record, name="copy"), copied)
+        assert (watched.ledger.runs(), watched.ledger.counters()) == (before, counters)
+        whole = trial("a", "1", job="main", reward=1.0, mtime_ns=9001 * 10**9)
+        watched.see(replace(record, name="copy"), whole)
+        assert (watched.ledger.runs(), watched.ledger.counters()) == (before, counters)
+
+    def test_a_touched_configuration_interrupts_nothing(self) -> None:
+        """A trial that counts as running is no fault, however new the job's files look."""
+        watched = Watched()
+        record = job_record("main", plan(1))
+        watched.see(record, trial("a", job="main"), held=True, listing=frozenset({"a"}))
+        watched.see(
+            replace(record, incarnation=9000.0), trial("a", job="main"), held=True,
+            listing=frozenset({"a"}),
+        )  # fmt: skip
+        assert states(watched.run()) == "0/1/0/0/0"
+        assert watched.counter("main", "run_faults_total", "unknown", "interrupted") == 0
+
     def test_a_renamed_directory_is_the_same_job_and_run(self) -> None:
         """Its id tells."""
         watched = Watched()
@@ -403,6 +432,20 @@ class TestOwnership:
             "main/agent": 1,
             "main/Other": 2,
         }
+
+
+class TestCounters:
+    """What was counted stays whose it was."""
+
+    def test_a_configured_run_does_not_take_over_an_automatic_ones_label(self) -> None:
+        """Nor does the automatic run, back again, have counted what the other did."""
+        watched = Watched()
+        watched.see(job_record("main", plan(1)), trial("a", "1", job="main", reward=1.0))
+        watched.see(job_record("else", plan(1)), trial("b", "2", job="else", reward=1.0))
+        watched.ledger.configure(Rules(runs=(RunDefinition("main", jobs=("*",)),)))
+        assert watched.counter("main", "run_verdicts_total", "passed") == 2
+        watched.ledger.configure(Rules())
+        assert watched.counter("main", "run_verdicts_total", "passed") == 1
 
 
 class TestTargets:
@@ -579,8 +622,39 @@ class TestKeeping:
             assert (gone.label, gone.trials, gone.reason) == ("main", 1, "wrong model")
             watched.see(record, scored)
             assert watched.ledger.runs() == ()
-            assert watched.counter("main", "run_verdicts_total", "passed") == 1
+            kept = store.load().counters
+            assert kept["main", "run_verdicts_total", "passed"] == 1
             with pytest.raises(LedgerError, match="no job main in the ledger"):
                 watched.ledger.forget("main", at=6.0, reason="again")
         with Store.open_reader(tmp_path) as store:
             assert [item.label for item in store.load().forgotten] == ["main"]
+
+
+class TestStore:
+    """What is not a ledger, or not one of ours."""
+
+    def test_another_schema_is_refused_and_left_alone(self, tmp_path: Path) -> None:
+        """A newer version's ledger is not touched."""
+        Store.open_writer(tmp_path).close()
+        engine = sa.create_engine(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
+        with engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE meta SET value = '99'")
+            connection.exec_driver_sql("DROP TABLE runs")
+        with pytest.raises(LedgerError, match="ledger has schema 99, this harborlight expects 1"):
+            Store.open_writer(tmp_path)
+        assert not sa.inspect(engine).has_table("runs")
+        engine.dispose()
+
+    def test_a_row_that_makes_no_sense_is_said_in_one_line(self, tmp_path: Path) -> None:
+        """No traceback for the one at the terminal."""
+        with Store.open_writer(tmp_path) as store:
+            Watched(store=store).see(job_record("main", plan(1)))
+        engine = sa.create_engine(f"sqlite:///{tmp_path / 'ledger.sqlite'}")
+        with engine.begin() as connection:
+            connection.exec_driver_sql("UPDATE jobs SET body = X'7B'")
+        engine.dispose()
+        with (
+            Store.open_reader(tmp_path) as store,
+            pytest.raises(LedgerError, match="ledger cannot be read: DecodeError"),
+        ):
+            Ledger(store)

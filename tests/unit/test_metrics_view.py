@@ -269,12 +269,40 @@ any_text = st.text(st.characters(codec=None), max_size=300) | st.text("ab?~\n", 
 
 @given(any_text)
 def test_safe_label(text: str) -> None:
-    """Printable, bounded, encodable; unchanged where it was all that; and it stays what it is."""
+    """Printable, bounded, encodable; unchanged where it was all that and is no place."""
     label = safe_label(text)
     assert label.isprintable() and len(label) <= MAX_LENGTH
     label.encode()
-    assert (label == text) == (text.isprintable() and len(text) <= MAX_LENGTH)
+    harmless = text.isprintable() and len(text) <= MAX_LENGTH
+    if not harmless:
+        assert label != text
+    elif not set(text) & set("/\\"):
+        assert label == text
     assert safe_label(label) == label
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("/home/joe/private/ds", "ds"),
+        ("~/models/m1/", "m1"),
+        ("../m1", "m1"),
+        ("C:\\Users\\joe\\t", "t"),
+        ("hosted_vllm//srv/models/m1", "m1"),
+        ("https://user:key@10.1.2.3:8000/v1/m1", "m1"),
+        ("https://user:key@10.1.2.3", "unnamed"),
+        ("///", "unnamed"),
+    ],
+)
+def test_of_a_place_the_last_part_is_shown(text: str, shown: str) -> None:
+    """Agents, models and datasets can be named by a path or an address."""
+    label, _, digest = safe_label(text).rpartition("~")
+    assert (label, len(digest)) == (shown, 8)
+
+
+@pytest.mark.parametrize("text", ["org/task", "z-ai/glm-5.1", "set/a.b", "back\\slash"])
+def test_a_name_with_a_prefix_is_no_place(text: str) -> None:
+    assert safe_label(text) == text
 
 
 @given(any_text, any_text)

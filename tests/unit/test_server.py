@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import hashlib
 import re
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 import pytest
 import requests
 
+from harborlight import server
 from harborlight.server import (
     Address,
     ListenError,
@@ -88,8 +90,8 @@ def start(world: World) -> Iterator[Start]:
         return servers[-1]
 
     yield start_one
-    for server in servers:
-        server.stop()
+    for started in servers:
+        started.stop()
 
 
 def test_metrics(world: World, start: Start) -> None:
@@ -481,3 +483,18 @@ def _connects(server: Server) -> bool:
     except OSError:
         return False
     return True
+
+
+def test_silent_connections_do_not_keep_others_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More of them than there are places: they are given up, and a scrape gets through."""
+    monkeypatch.setattr(server, "FIRST_REQUEST_SECONDS", 0.3)
+    app = server.build_app(page=lambda: None, ready=lambda: None)
+    with server.serve(app, [("127.0.0.1", 0)]) as running, contextlib.ExitStack() as stack:
+        host, _, port = running.addresses[0].rpartition(":")
+        for _ in range(server.MAX_CONNECTIONS + 20):
+            stack.enter_context(socket.create_connection((host, int(port)), timeout=10))
+
+        def healthy() -> bool:
+            return requests.get(f"http://{host}:{port}/-/healthy", timeout=10).status_code == 200
+
+        assert eventually(healthy, 20)

@@ -440,3 +440,49 @@ def test_a_refresh_that_breaks_down_is_not_the_last(
         finally:
             end(service, stop, thread)
     assert any(record.message == "refresh failed" for record in caplog.records)
+
+
+def test_what_an_earlier_process_committed_is_shown_even_if_nothing_can_be_written(
+    tmp_path: Path,
+) -> None:
+    """A full disk at a restart: the page has the runs, with a timestamp that says how old."""
+    jobs = Jobs()
+    jobs.score("a")
+    with Store.open_writer(tmp_path) as store:
+        Service(Ledger(store), [jobs]).refresh()
+    with Store.open_writer(tmp_path) as store:
+        ledger = Ledger(store)
+        (tmp_path / "ledger.sqlite").rename(tmp_path / "elsewhere")
+        jobs.score("b")
+        service = Service(ledger, [jobs])
+        service.refresh()
+        page = shown(service)
+        assert not service.ready
+    assert page.value("harborlight_run_attempts", state="scored") == 1
+    assert page.value(SNAPSHOT) == 0
+    assert page.value(SUCCESS, collector="ledger") == 0
+
+
+def test_a_ledger_that_was_removed_is_noticed(tmp_path: Path) -> None:
+    """Writes to a file without a name would be lost with the process."""
+    jobs = Jobs()
+    with Store.open_writer(tmp_path) as store:
+        service = Service(Ledger(store), [jobs])
+        service.refresh()
+        (tmp_path / "ledger.sqlite").unlink()
+        jobs.score("a")
+        service.refresh()
+        page = shown(service)
+        assert page.value(SUCCESS, collector="ledger") == 0
+        assert page.value("harborlight_run_attempts", state="scored") == 0
+
+
+def test_a_run_without_jobs_is_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Once, so that a mistyped name does not go unnoticed."""
+    rules = Rules(runs=(RunDefinition("mistyped", jobs=("jbo",)),))
+    service = Service(Ledger(Store.throw_away(), rules), [Jobs()])
+    with caplog.at_level("WARNING", logger="harborlight.service"):
+        service.refresh()
+        service.refresh()
+    said = [(r.message, vars(r)["subject"]) for r in caplog.records]
+    assert said == [("no job belongs to the run", "mistyped")]

@@ -88,16 +88,18 @@ def world(*tasks: str, attempts: int = 5) -> Watched:
 
 
 def test_nothing() -> None:
-    assert shown(Ledger(Store.throw_away())) == ["No Harbor jobs found yet."]
+    lines = shown(Ledger(Store.throw_away()))
+    assert lines[0].startswith("As of 2027-01-15 08:00:00")
+    assert lines[1:] == ["No Harbor jobs found yet."]
 
 
 def test_summary() -> None:
     """Progress, rate and states; singulars read as well as plurals."""
     lines = shown(world("a", "b").ledger)
-    assert lines[0] == "job  agent · model · set"
-    assert set(lines[1]) <= {"█", "░"} and len(lines[1]) == 60
-    assert lines[2] == "2 / 10 scored (20.0 %)  2 running  4 queued  2 faulted"
-    assert lines[3] == "2 of 2 scored attempts passed (100.0 %), 0 of 2 tasks complete"
+    assert lines[1] == "job  agent · model · set"
+    assert set(lines[2]) <= {"█", "░"} and len(lines[2]) == 60
+    assert lines[3] == "2 / 10 scored (20.0 %)  2 running  4 queued  2 faulted"
+    assert lines[4] == "2 of 2 scored attempts passed (100.0 %), 0 of 2 tasks complete"
 
 
 def test_task_table() -> None:

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import argparse
 import csv
+import os
 import random
 import shutil
 import signal
 import sys
+import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
@@ -22,6 +25,7 @@ from pathlib import Path
 
 from harbor.models.trial.error_policy import policy_for
 
+from harborlight.demo import END_WITH_PARENT
 from harborlight.demo.replay import REPLAY_MARK, JobReplay, RegradeReplay, ReplayError
 from harborlight.demo.script import Event, Execution, JobOptions, TrialScript, Usage
 
@@ -316,6 +320,16 @@ def _remove_old(paths: Iterable[Path]) -> None:
         shutil.rmtree(path)
 
 
+def _stop_without(parent: int, scenario: TerminalBenchDemo) -> None:
+    """Stop the scenario when its parent is gone, however that ended."""
+    while os.getppid() == parent:
+        time.sleep(_PARENT_SECONDS)
+    scenario.stop()
+
+
+_PARENT_SECONDS = 1.0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Command line: 0 at the end or after SIGTERM or SIGINT, 2 if it cannot write."""
     parser = argparse.ArgumentParser(
@@ -355,6 +369,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: scenario.stop())
+    if END_WITH_PARENT in os.environ:
+        parent = int(os.environ[END_WITH_PARENT])
+        threading.Thread(target=_stop_without, args=(parent, scenario), daemon=True).start()
     say("This is a replay of recorded results with added faults: no agent and no model runs.")
     try:
         ended = scenario.run(options.speed or None)

@@ -20,7 +20,7 @@ COST: Final = "run_cost_usd_total"
 DURATION_BUCKET: Final = "run_trial_phase_duration_seconds_bucket"
 DURATION_SUM: Final = "run_trial_phase_duration_seconds_sum"
 
-DURATION_BUCKETS: Final = (15.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0)
+DURATION_BUCKETS: Final = (1.0, 10.0, 60.0, 300.0, 900.0, 1800.0, 3600.0, 7200.0, 14400.0)
 """Upper bounds in seconds: from an image that is there already to a four-hour agent."""
 
 MAX_EXCEPTION_TYPES: Final = 40

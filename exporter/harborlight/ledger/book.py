@@ -39,7 +39,7 @@ from harborlight.records import JobRecord, TaskRef, TrialRecord
 from harborlight.sources.observation import JobSighting, Observation
 
 _DISCARDED = "discarded\t"
-"""Marks an execution whose discarded verdict was counted for the run named behind it."""
+"""Marks an execution whose discarded verdict was counted for the account named behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ class Ledger:
             replace(
                 old,
                 record=record,
-                names=old.names | {sighting.record.name},
+                names=old.names | sighting.names | {sighting.record.name},
                 held=sighting.held,
                 seen_held=old.seen_held or sighting.held is True,
                 local=self._rules.local_jobs,
@@ -204,16 +204,18 @@ class Ledger:
         fresh = Execution(record, counted=counted)
         if old is not None and (record.execution or old.record.started_at == record.started_at):
             fresh = replace(old, record=record, present=True)
-        chain = in_order([*(e for e in executions.values() if e is not old), fresh])
-        if fresh not in chain:
+        if any(_overtakes(execution.record, fresh.record) for execution in executions.values()):
             return  # a stale copy of what has a result already
+        started = executions.get("")
+        if started is not None and _overtakes(record, started.record):
+            self._drop_trial((record.job_id, record.name, ""))
+        job = self._jobs.get(record.job_id)
+        chain = in_order({**executions, record.execution: fresh}.values(), job)
         for execution in chain[:-1]:
             # A directory shows a trial's last execution only.
             self._set_trial(_key(execution.record), replace(execution, present=False))
-        last = chain[-1]
-        self._set_trial(_key(last.record), last)
-        if "" in executions and last.record.execution:
-            self._drop_trial((record.job_id, record.name, ""))
+        if fresh is chain[-1] or fresh not in chain:
+            self._set_trial(_key(record), fresh)
 
     def _take_listing(self, job_id: str, listing: frozenset[str]) -> None:
         for name, executions in self._trials[job_id].items():
@@ -223,7 +225,7 @@ class Ledger:
                         key = (job_id, name, execution_id)
                         self._set_trial(key, replace(execution, present=False))
             elif executions and not any(e.present for e in executions.values()):
-                last = in_order(executions.values())[-1]
+                last = in_order(executions.values(), self._jobs.get(job_id))[-1]
                 key = (job_id, name, last.record.execution)
                 self._set_trial(key, replace(last, present=True))
 
@@ -337,34 +339,36 @@ class Ledger:
         """Enter what is settled into the run's counters, each execution once."""
         chains: dict[tuple[str, str], list[Execution]] | None = None
         amounts: accounts.Amounts = {}
-        only_this = self._share(frozenset({run.label}))
+        account = run.account
+        only_this = self._share(frozenset({account}))
         for key, execution in list(members.items()):
             record = execution.record
             counted = execution.counted
-            if run.label not in counted:
+            if account not in counted:
                 job = jobs.get(record.job_id)
-                if not record.execution and not is_final(execution, job):
-                    continue
+                if not record.execution:
+                    chains = chains or _chains(members, jobs)
+                    if execution not in chains[key[:2]] or not is_final(execution, job):
+                        continue
                 source = self._by_id.get(record.source_trial or "")
                 accounts.add_execution(
                     amounts, record, rules, copied_fault=is_copied_fault(record, source)
                 )
-                counted = counted | {run.label} if counted else only_this
-            mark = _DISCARDED + run.label
+                counted = counted | {account} if counted else only_this
+            mark = _DISCARDED + account
             if (
                 mark not in counted
                 and record.execution
                 and outcome(record, rules.reward.invalid_exceptions) is Outcome.SCORED
             ):
-                if chains is None:
-                    chains = _chains(members)
+                chains = chains or _chains(members, jobs)
                 if chains[key[:2]][-1].record is not record:
                     accounts.add_discarded(amounts, record, rules)
                     counted = counted | {mark}
             if counted is not execution.counted:
                 self._mark_counted(key, replace(execution, counted=self._share(counted)))
         for (metric, labels), amount in amounts.items():
-            self._add(run.label, metric, labels, amount)
+            self._add(account, metric, labels, amount)
 
     def _mark_counted(self, key: TrialKey, execution: Execution) -> None:
         """Being counted changes nothing that an account of attempts looks at."""
@@ -382,29 +386,31 @@ class Ledger:
         for job_id, job in list(self._jobs.items()):
             new = job.retries_seen - job.retries_counted
             if new > 0 and len(runs := self._serves(job_id)) == 1:
-                self._add(runs[0].label, accounts.RETRIES, (), new)
+                self._add(runs[0].account, accounts.RETRIES, (), new)
                 self._set_job(job_id, replace(job, retries_counted=job.retries_seen))
 
     def _serves(self, job_id: str) -> list[Run]:
         assert self._runs is not None
         return [run for run in self._runs.runs.values() if job_id in run.jobs]
 
-    def _add(self, run: str, metric: str, labels: Sequence[str], amount: float) -> None:
+    def _add(self, account: str, metric: str, labels: Sequence[str], amount: float) -> None:
         if metric == accounts.FAULTS_BY_TYPE:
-            labels = (self._bounded_type(run, labels[0]),)
-        key: CounterKey = (run, metric, "\n".join(labels))
+            labels = (self._bounded_type(account, labels[0]),)
+        key: CounterKey = (account, metric, "\n".join(labels))
         value = self._counters.get(key, 0.0) + amount
         self._counters[key] = self._changes.counters[key] = value
 
-    def _bounded_type(self, run: str, name: str) -> str:
-        known = {k[2] for k in self._counters if k[0] == run and k[1] == accounts.FAULTS_BY_TYPE}
+    def _bounded_type(self, account: str, name: str) -> str:
+        known = {
+            k[2] for k in self._counters if k[0] == account and k[1] == accounts.FAULTS_BY_TYPE
+        }
         full = len(known - {"other"}) >= accounts.MAX_EXCEPTION_TYPES
         return "other" if full and name not in known else name
 
     # Keeping.
 
     def commit(self) -> None:
-        """Write what is pending. Raises sqlalchemy.exc.SQLAlchemyError; it then stays pending."""
+        """Write what is pending; it stays pending when ``Store.write`` raises."""
         if self._changes:
             self._store.write(self._changes)
             self._changes = Changes.none()
@@ -453,12 +459,16 @@ class Ledger:
         )
 
     def counters(self) -> dict[str, dict[str, dict[tuple[str, ...], float]]]:
-        """Counters by run label, metric and label values."""
+        """The runs' counters, by run label, metric and label values."""
+        assert self._runs is not None
+        labels_of = {run.account: run.label for run in self._runs.runs.values()}
         tree: dict[str, dict[str, dict[tuple[str, ...], float]]] = defaultdict(
             lambda: defaultdict(dict)
         )
-        for (run, metric, labels), value in self._counters.items():
-            tree[run][metric][tuple(labels.split("\n")) if labels else ()] = value
+        for (account, metric, labels), value in self._counters.items():
+            if account in labels_of:
+                key = tuple(labels.split("\n")) if labels else ()
+                tree[labels_of[account]][metric][key] = value
         return tree
 
     def _run_snapshot(self, run: Run) -> RunStanding:
@@ -489,15 +499,16 @@ class Ledger:
         scored_with: Counter[Cause] = Counter()
         for balance in balances.values():
             scored_with.update(balance.scored_with_exception)
-        agent, model, dataset = self._identity(run)
+        agent, model = run.agent, run.model
         versions = {version for _, version in self._agents.get(agent, ()) if version}
         return RunStanding(
             label=run.label,
             title=run.title,
+            jobs=tuple(self._jobs[job_id].label for job_id in run.jobs),
             agent=safe_label(min(self._agents[agent])[0] if self._agents.get(agent) else agent),
             agent_version=safe_label(versions.pop()) if len(versions) == 1 else "",
             model=safe_label(min(self._models[model]) if self._models.get(model) else model),
-            dataset=safe_label(dataset),
+            dataset=safe_label(run.dataset),
             target=target if run.target_known else None,
             states=dict(states),
             passed=sum(balance.passed for balance in balances.values()),
@@ -518,24 +529,10 @@ class Ledger:
             ),
         )
 
-    def _identity(self, run: Run) -> tuple[str, str, str]:
-        """Agent and model (as configured) and dataset, where the run has one of each."""
-        if run.definition is None:
-            return run.agent, run.model, run.dataset
-        entries = [p for j in run.jobs for p in self._jobs[j].record.plan or ()]
-        agents = {p.agent for p in entries}
-        models = {p.model for p in entries}
-        sources = {p.task.source for p in entries}
-        return (
-            agents.pop() if len(agents) == 1 else "",
-            models.pop() if len(models) == 1 else "",
-            sources.pop() if len(sources) == 1 else "",
-        )
-
     def _job_snapshot(self, job_id: str, job: Job) -> JobStanding:
         known = self._job_trials[job_id]
         for name in self._dirty_names.pop(job_id, ()):
-            executions = in_order(self._trials[job_id][name].values())
+            executions = in_order(self._trials[job_id][name].values(), job)
             if executions:
                 state = trial_state(executions[-1], job)
                 known[name] = (state, holds_slot(executions[-1], state, job))
@@ -588,11 +585,21 @@ def _is_older(record: TrialRecord, than: TrialRecord) -> bool:
     return (record.mtime_ns, repr(record)) < (than.mtime_ns, repr(than))
 
 
-def _chains(members: Mapping[TrialKey, Execution]) -> dict[tuple[str, str], list[Execution]]:
+def _overtakes(result: TrialRecord, start: TrialRecord) -> bool:
+    """Whether a result was written after a start, which then is over (or a copy of what was)."""
+    if not result.execution or start.execution:
+        return False
+    written = max(result.mtime_ns / 1e9, result.finished_at or result.started_at or 0.0)
+    return (start.started_at or 0.0) <= written
+
+
+def _chains(
+    members: Mapping[TrialKey, Execution], jobs: Mapping[str, Job]
+) -> dict[tuple[str, str], list[Execution]]:
     grouped: dict[tuple[str, str], list[Execution]] = defaultdict(list)
     for key, execution in members.items():
         grouped[key[:2]].append(execution)
-    return {name: in_order(chain) for name, chain in grouped.items()}
+    return {name: in_order(chain, jobs.get(name[0])) for name, chain in grouped.items()}
 
 
 def _merged(old: Job, sighting: JobSighting) -> JobRecord:

@@ -61,7 +61,7 @@ class Execution(msgspec.Struct, frozen=True, gc=False):
     """A trial record and what the ledger observed of its directory.
 
     ``present``: it stood at the last look. ``dead``: its job ended while this was still open.
-    ``counted``: the runs whose counters it entered.
+    ``counted``: the accounts of the runs whose counters it entered.
     """
 
     record: TrialRecord
@@ -162,7 +162,9 @@ def lineage_key(job_id: str, name: str) -> str:
     return f"{job_id}/{name}"
 
 
-def _group(executions: Iterable[Execution], planned_regrades: Iterable[str]) -> list[_Lineage]:
+def _group(
+    executions: Iterable[Execution], planned_regrades: Iterable[str], jobs: Mapping[str, Job]
+) -> list[_Lineage]:
     """Executions of one task, put into lineages.
 
     A regrade joins its source; one whose source was never read keeps the source's id as key, so
@@ -195,15 +197,15 @@ def _group(executions: Iterable[Execution], planned_regrades: Iterable[str]) -> 
     for lineage in lineages.values():
         for chains in (lineage.chains, lineage.regrade_chains):
             for name, chain in chains.items():
-                chains[name] = in_order(chain)
+                chains[name] = in_order(chain, jobs.get(name[0]))
     return [lineages[key] for key in sorted(lineages)]
 
 
-def in_order(chain: Iterable[Execution]) -> list[Execution]:
+def in_order(chain: Iterable[Execution], job: Job | None) -> list[Execution]:
     """One trial name's executions, oldest first.
 
-    What stands open is the newest, unless it is a stale copy: Harbor writes a trial's
-    ``config.json`` (the start of an open one) before its result.
+    What stands open beside a result is a retry only if it began after that and Harbor retries
+    such a result: nothing else brings a name back. Otherwise it is a copy, and left out.
     """
     items = list(chain)
     if len(items) == 1:
@@ -212,10 +214,12 @@ def in_order(chain: Iterable[Execution]) -> list[Execution]:
         (e for e in items if e.record.execution),
         key=lambda e: (e.record.started_at or 0.0, e.record.execution),
     )
-    ended = max((e.record.finished_at or e.record.started_at or 0.0 for e in closed), default=None)
     rest = [e for e in items if not e.record.execution]
-    if ended is not None:
-        rest = [e for e in rest if (e.record.started_at or 0.0) > ended]
+    if closed:
+        last = closed[-1].record
+        ended = max(e.record.finished_at or e.record.started_at or 0.0 for e in closed)
+        retried = job is not None and will_retry(last.exceptions, job.record)
+        rest = [e for e in rest if retried and (e.record.started_at or 0.0) > ended]
     return closed + rest
 
 
@@ -427,7 +431,7 @@ def balance_task(
     id. Nothing but the arguments is looked at; their order does not matter.
     """
     sources = {s for ids in rules.planned_regrades.values() for s in ids}
-    judged = [_judge(lin, rules, jobs) for lin in _group(executions, sources)]
+    judged = [_judge(lin, rules, jobs) for lin in _group(executions, sources, jobs)]
     by_kind: dict[_Kind, list[_Judged]] = defaultdict(list)
     for item in judged:
         by_kind[item.kind].append(item)
@@ -547,6 +551,6 @@ def is_final(execution: Execution, job: Job | None) -> bool:
 
     The job finished without it or was restarted since: no better knowledge is to come.
     """
-    if job is None:
+    if job is None or _alive(execution, job):
         return False
     return job.state is JobState.FINISHED or _restarted_since(execution.record, job)

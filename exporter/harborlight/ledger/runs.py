@@ -62,6 +62,7 @@ class Seen:
 class Run:
     """One run: its jobs, its tasks with their rules, and slots that belong to no known task.
 
+    ``agent``, ``model``, ``dataset``: as configured, "" where there are several.
     ``unassigned``: slots a job id that a job without a lock will give to tasks not seen yet.
     ``pooled``: the same where even the attempts a task are not known: all slots of the job, of
     which the tasks seen take theirs.
@@ -79,6 +80,11 @@ class Run:
     unassigned: dict[str, int] = field(default_factory=dict)
     pooled: dict[str, int] = field(default_factory=dict)
     target_known: bool = True
+
+    @property
+    def account(self) -> str:
+        """Under what name its counters are kept: its own, whoever had the label before."""
+        return self.label if self.definition is None else f"configured {self.label}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +281,12 @@ class Runs:
             jobs = [j for j, definitions in self._matches.items() if definition in definitions]
             run = Run(key, definition.label, definition.title or definition.label, definition)
             run.jobs = sorted(jobs, key=lambda j: (self._jobs[j].started, j))
-            self._fill(run, entries.pop(key, {}))
+            by_job = entries.pop(key, {})
+            of_run = [entry for pairs in by_job.values() for entry in pairs]
+            run.agent = _only(entry.agent for entry, _ in of_run)
+            run.model = _only(entry.model for entry, _ in of_run)
+            run.dataset = _only(entry.task.source for entry, _ in of_run)
+            self._fill(run, by_job)
             self.runs[key] = run
         siblings: dict[str, list[_Evaluation]] = defaultdict(list)
         for key in entries:
@@ -423,6 +434,12 @@ def _listed(definition: RunDefinition, task: TaskRef) -> TaskRef | None:
         if name in definition.tasks:
             return TaskRef("", name)
     return None
+
+
+def _only(values: Iterable[str]) -> str:
+    """The value if there is but one, else ""."""
+    different = set(values)
+    return different.pop() if len(different) == 1 else ""
 
 
 def _label_of(task: TaskRef) -> str:

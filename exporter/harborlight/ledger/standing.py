@@ -38,6 +38,7 @@ class RunStanding:
 
     label: str
     title: str
+    jobs: tuple[str, ...]
     agent: str
     agent_version: str
     model: str

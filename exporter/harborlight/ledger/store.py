@@ -60,7 +60,7 @@ _runs = sa.Table(
 _counters = sa.Table(
     "counters",
     metadata,
-    sa.Column("run", sa.String, primary_key=True),
+    sa.Column("account", sa.String, primary_key=True),
     sa.Column("metric", sa.String, primary_key=True),
     sa.Column("labels", sa.String, primary_key=True),
     sa.Column("value", sa.Float, nullable=False),
@@ -76,7 +76,7 @@ _forgotten = sa.Table(
 )
 
 CounterKey = tuple[str, str, str]
-"""(run label, metric, label values joined by a newline)."""
+"""(a run's account, metric, label values joined by a newline)."""
 
 TrialKey = tuple[str, str, str]
 """(job id, trial name, execution id or "")."""
@@ -135,6 +135,8 @@ class Store:
     def __init__(self, engine: sa.Engine, lock: int | None = None) -> None:
         self._engine = engine
         self._lock = lock
+        self._file: Path | None = None
+        self._inode = 0
 
     @classmethod
     def open_writer(cls, data_dir: Path) -> Store:
@@ -158,6 +160,8 @@ class Store:
         store = cls(engine, lock)
         try:
             store._create()
+            store._file = data_dir / "ledger.sqlite"
+            store._inode = store._file.stat().st_ino
         except sa.exc.DatabaseError as error:
             store.close()
             raise LedgerError(f"ledger in {data_dir} cannot be opened: {_plain(error)}") from None
@@ -195,14 +199,12 @@ class Store:
         return store
 
     def _create(self) -> None:
+        if sa.inspect(self._engine).has_table(_meta.name):
+            self._check_version()
+            return
         with self._engine.begin() as connection:
             metadata.create_all(connection)
-            version = connection.scalar(sa.select(_meta.c.value).where(_meta.c.name == "schema"))
-            if version is None:
-                connection.execute(
-                    sa.insert(_meta), {"name": "schema", "value": str(SCHEMA_VERSION)}
-                )
-        self._check_version()
+            connection.execute(sa.insert(_meta), {"name": "schema", "value": str(SCHEMA_VERSION)})
 
     def _check_version(self) -> None:
         with self._engine.connect() as connection:
@@ -213,7 +215,13 @@ class Store:
             )
 
     def load(self) -> Stored:
-        """Everything, in one consistent read."""
+        """Everything, in one consistent read. Raises LedgerError where it makes no sense."""
+        try:
+            return self._load()
+        except (msgspec.DecodeError, sa.exc.DatabaseError) as error:
+            raise LedgerError(f"ledger cannot be read: {type(error).__name__}") from None
+
+    def _load(self) -> Stored:
         with self._engine.connect() as connection:
             jobs = {
                 job_id: _job_body.decode(body)
@@ -228,7 +236,7 @@ class Store:
                 )
             runs = {row.key: row.label for row in connection.execute(sa.select(_runs))}
             counters = {
-                (row.run, row.metric, row.labels): row.value
+                (row.account, row.metric, row.labels): row.value
                 for row in connection.execute(sa.select(_counters))
             }
             forgotten = tuple(
@@ -238,7 +246,11 @@ class Store:
         return Stored(jobs, trials, runs, counters, forgotten)
 
     def write(self, changes: Changes) -> None:
-        """All changes in one transaction; sqlalchemy.exc.SQLAlchemyError: nothing was written."""
+        """All changes in one transaction.
+
+        Raises sqlalchemy.exc.SQLAlchemyError or LedgerError; nothing was written then.
+        """
+        self._check_file()
         with self._engine.begin() as connection:
             _replace(
                 connection,
@@ -268,10 +280,21 @@ class Store:
                 connection,
                 _counters,
                 [
-                    {"run": run, "metric": metric, "labels": labels, "value": value}
-                    for (run, metric, labels), value in changes.counters.items()
+                    {"account": account, "metric": metric, "labels": labels, "value": value}
+                    for (account, metric, labels), value in changes.counters.items()
                 ],
             )
+
+    def _check_file(self) -> None:
+        """A database that was removed or replaced would take writes that nobody ever sees."""
+        if self._file is None:
+            return
+        try:
+            same = self._file.stat().st_ino == self._inode
+        except OSError:
+            same = False
+        if not same:
+            raise LedgerError(f"{self._file} was removed or replaced; restart to begin a new one")
 
     def forget(self, job_id: str, label: str, at: float, reason: str) -> Forgotten:
         """Take a job and its trials out, leaving an audit row. Counters stay as they are."""

@@ -622,6 +622,7 @@ class JobDirectorySource:
         )
         return JobSighting(
             record=record,
+            names=frozenset(directory.name for directory in own),
             held=held,
             resumable=any(all(file.good for file in d.files) for d in own),
             unreadable_files=sum(len(directory.problems) for directory in own),
@@ -742,11 +743,15 @@ def _read_lock(path: str) -> TrialLock | None:
 
 
 def _recency(record: JobRecord) -> tuple[float, bool, float, str]:
-    """The later state of a job, whichever copy it is found in."""
+    """The later state of a job, whichever copy it is found in.
+
+    Of equal states the older directory's: a copy's files may all look new, and nothing was
+    started by copying it.
+    """
     return (
         record.updated_at or record.started_at or 0.0,
         record.finished_at is not None,
-        record.incarnation or 0.0,
+        -(record.incarnation or 0.0),
         record.name,
     )
 

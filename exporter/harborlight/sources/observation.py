@@ -12,12 +12,14 @@ from harborlight.records import JobRecord, TrialRecord
 class JobSighting:
     """A job as it stood at one look.
 
-    ``held``: a process writes its log (None: cannot be told). ``listing``: the names of all
-    trials whose directories stand (None: as before). ``origin`` tells one directory from another
-    of the same job. ``resumable``: config, lock and result could be read.
+    ``names``: the names of all its directories. ``held``: a process writes its log (None: cannot
+    be told). ``listing``: the names of all trials whose directories stand (None: as before).
+    ``origin`` tells one directory from another of the same job. ``resumable``: config, lock and
+    result could be read.
     """
 
     record: JobRecord
+    names: frozenset[str] = frozenset()
     held: bool | None = None
     resumable: bool = True
     unreadable_files: int = 0

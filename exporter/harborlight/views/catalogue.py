@@ -251,7 +251,13 @@ JOB_STATE = _define(
     "1 for the job's state, 0 for the others. `unknown`: unfinished, and whether its process "
     "lives cannot be told from here.",
 )
-JOB_TRIALS = _define("job", G, "job_trials", "harbor_job state", "The job's trials by state.")
+JOB_TRIALS = _define(
+    "job",
+    G,
+    "job_trials",
+    "harbor_job state",
+    "The job's trials by state; one that a resume replaced stays as it ended.",
+)
 JOB_STARTED = _define(
     "job", G, "job_started_timestamp_seconds", "harbor_job", "When the job was made."
 )

@@ -11,6 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from harborlight.ledger.accounts import RETRIES
 from harborlight.ledger.ownership import AttemptState, Fault, Resolution
 from harborlight.ledger.standing import JobStanding, RunStanding, TaskStanding
 from harborlight.snapshot import Snapshot
@@ -37,13 +38,21 @@ _WHOLE_NAME = 32
 """Exception types and job names up to this length are not broken."""
 
 
-def render(snapshot: Snapshot, *, tasks: bool = True) -> RenderableType:
-    """The whole picture, runs first. All text from files is shown as text, never as markup."""
-    parts: list[RenderableType] = []
+def render(snapshot: Snapshot, *, tasks: bool = True, height: int | None = None) -> RenderableType:
+    """The whole picture: runs, open faults, jobs, tasks.
+
+    ``height``: lines of a screen that cannot be scrolled; tables are then cut to what fits, the
+    rows that matter first, and say how many are left out. All text from files is shown as text,
+    never as markup.
+    """
+    moment = datetime.datetime.fromtimestamp(snapshot.at).astimezone()
+    parts: list[RenderableType] = [
+        Text(f"As of {moment:%Y-%m-%d %H:%M:%S %Z}", style="bright_black")
+    ]
+    most = None if height is None else max(3, height // 6)
     for run in snapshot.runs:
-        parts += [_run(run), Text()]
-        if tasks and run.tasks:
-            parts += [_tasks(run.tasks), Text()]
+        retries = snapshot.counters.get(run.label, {}).get(RETRIES, {}).get((), 0.0)
+        parts += [_run(run, int(retries)), Text()]
         open_faults = [
             (task.label, fault)
             for task in run.tasks
@@ -51,15 +60,38 @@ def render(snapshot: Snapshot, *, tasks: bool = True) -> RenderableType:
             if fault.resolution is Resolution.OPEN
         ]
         if open_faults:
-            parts += [_OpenFaults(open_faults, snapshot.at), Text()]
+            parts += [_OpenFaults(open_faults[:most], snapshot.at), _rest(open_faults, most)]
     if snapshot.jobs:
-        parts.append(_jobs(snapshot.jobs, snapshot.at))
-    if not parts:
+        parts += [_jobs(snapshot.jobs[:most], snapshot.at), _rest(snapshot.jobs, most)]
+    else:
         parts.append(Text("No Harbor jobs found yet."))
+    shown = [run for run in snapshot.runs if run.tasks] if tasks else []
+    for run in shown:
+        left = None
+        if height is not None:
+            left = max(3, (height - 18 - 2 * (most or 0)) // len(shown))
+        title = f"Tasks of {run.title}" if len(shown) > 1 else "Tasks"
+        parts += [_tasks(title, sorted(run.tasks, key=_urgency)[:left]), _rest(run.tasks, left)]
     return Group(*parts)
 
 
-def _run(run: RunStanding) -> RenderableType:
+def _rest(rows: Sequence[object], most: int | None) -> Text:
+    left_out = 0 if most is None else len(rows) - most
+    return Text(f"… and {left_out} more\n" if left_out > 0 else "", style="bright_black")
+
+
+def _urgency(task: TaskStanding) -> tuple[bool, bool, bool, str]:
+    """Faulted tasks first, then running ones, complete ones last."""
+    states = task.states
+    return (
+        not states[AttemptState.FAULTED],
+        not states[AttemptState.RUNNING],
+        task.complete,
+        task.label,
+    )
+
+
+def _run(run: RunStanding, retries: int) -> RenderableType:
     title = Text(run.title, style="bold")
     details = [part for part in (run.agent, run.model, run.dataset) if part]
     if run.title != run.label:
@@ -73,6 +105,7 @@ def _run(run: RunStanding) -> RenderableType:
         (run.superseded, "with a verdict that a regrade replaced"),
         (sum(run.scored_with_exception.values()), "scored with an exception"),
         (run.without_key, "scored without the reward key"),
+        (retries, "retries by Harbor, whose faults are known only where they were seen in time"),
         (len(run.excluded), "of the tasks excluded: " + _reasons(run)),
     ]
     lines += [Text(f"{count} {what}", style="yellow") for count, what in notes if count]
@@ -128,14 +161,14 @@ def _table(title: str | None = None) -> Table:
     )
 
 
-def _tasks(tasks: Sequence[TaskStanding]) -> Table:
-    table = _table()
+def _tasks(title: str, tasks: Sequence[TaskStanding]) -> Table:
+    table = _table(title)
     table.add_column("task", overflow="fold")
     states = [state for state in _COLUMNS if any(task.states[state] for task in tasks)]
     timed = any(task.usual_duration is not None for task in tasks)
     titles = ["scored", "pass", *(_COLUMNS[state] for state in states), *(["usual"] * timed)]
-    for title in titles:
-        table.add_column(title, justify="right", no_wrap=True)
+    for name in titles:
+        table.add_column(name, justify="right", no_wrap=True)
     for task in tasks:
         target = str(task.target) if task.target_known else "?"
         cells = [Text(f"{task.states[AttemptState.SCORED]}/{target}"), Text(str(task.passed))]
