@@ -125,15 +125,22 @@ def _parser() -> argparse.ArgumentParser:
     status.set_defaults(run=_status)
 
     check = commands.add_parser("check-config", help="check a configuration file")
-    check.add_argument("file", type=Path)
+    check.add_argument("file", type=Path, help="the file to check")
     check.set_defaults(run=_check_config)
 
     ledger = commands.add_parser("ledger", help="work on the ledger itself")
     ledger_commands = ledger.add_subparsers(metavar="COMMAND", required=True)
     forget = ledger_commands.add_parser("forget", help="take a job out, leaving an audit row")
-    forget.add_argument("--job", required=True, help="the job's label or id")
-    forget.add_argument("--reason", default="", help="why, for the audit row")
-    forget.add_argument("--data-dir", type=Path, default=Path(DEFAULT_DATA_DIR))
+    forget.add_argument("--job", required=True, metavar="NAME", help="the job's label or id")
+    forget.add_argument(
+        "--reason", default="", metavar="TEXT", help="why (optional), for the record that stays"
+    )
+    forget.add_argument(
+        "--data-dir",
+        type=Path,
+        default=Path(DEFAULT_DATA_DIR),
+        help="where the ledger lies (default: %(default)s)",
+    )
     forget.set_defaults(run=_forget)
 
     demo = commands.add_parser("demo", help="replay a Terminal-Bench-sized run and serve it")
@@ -152,7 +159,9 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
         metavar="PATH",
         help="a jobs folder, a job directory, or a glob of either; repeatable",
     )
-    parser.add_argument("--config.file", dest="config", type=Path, metavar="FILE")
+    parser.add_argument(
+        "--config.file", dest="config", type=Path, metavar="FILE", help="the configuration file"
+    )
     parser.add_argument(
         "--local-jobs",
         action="store_true",
@@ -164,7 +173,7 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
         dest="tasks",
         action=argparse.BooleanOptionalAction,
         default=True,
-        help="per-task metrics",
+        help="per-task metrics; in status, the table of tasks",
     )
 
 
@@ -182,9 +191,14 @@ def _add_logging(parser: argparse.ArgumentParser) -> None:
         dest="log_level",
         choices=("debug", "info", "warn", "error"),
         default="info",
+        help="from which level on to log (default: %(default)s)",
     )
     parser.add_argument(
-        "--log.format", dest="log_format", choices=("logfmt", "json"), default="logfmt"
+        "--log.format",
+        dest="log_format",
+        choices=("logfmt", "json"),
+        default="logfmt",
+        help="how to write log lines (default: %(default)s)",
     )
 
 
@@ -447,7 +461,7 @@ def _forget(arguments: argparse.Namespace) -> int:
         raise LedgerError(f"no ledger in {arguments.data_dir}: expected a file ledger.sqlite")
     with Store.open_writer(arguments.data_dir) as store:
         gone = Ledger(store).forget(arguments.job, time.time(), arguments.reason)
-    print(f"forgot job {gone.label}: {gone.trials} executions taken out of the ledger")
+    print(f"forgot job {gone.label}; executions taken out of the ledger: {gone.trials}")
     return 0
 
 

@@ -294,7 +294,7 @@ def test_forgetting_a_job(here: Here, known: Path) -> None:
     assert unknown == "no job dnoe in the ledger; it has: done"
     reason = ("--reason", "a trial")
     said = here.shown("ledger", "forget", "--job", "done", *reason, "--data-dir", known)
-    assert said == "forgot job done: 6 executions taken out of the ledger\n"
+    assert said == "forgot job done; executions taken out of the ledger: 6\n"
     with Store.open_reader(known) as store:
         stored = store.load()
     assert (stored.jobs, stored.trials) == ({}, {})
