@@ -1027,3 +1027,14 @@ def test_a_log_of_another_user_tells_nothing(job: Job, monkeypatch: pytest.Monke
 def test_without_a_log_nothing_is_told(job: Job) -> None:
     (job.path / "job.log").unlink()
     assert Watch(job.path).look().jobs[JOB].held is None
+
+
+def test_half_a_copy_opens_nothing_that_is_done(copy_jobs: Callable[..., Path]) -> None:
+    """A copy that has a trial's configuration but not yet its result says nothing new."""
+    jobs = copy_jobs("retry-2")
+    source = JobDirectorySource([jobs])
+    source.look(NOW)
+    copied = jobs / "copy"
+    shutil.copytree(jobs / "retry-2", copied, ignore=shutil.ignore_patterns("result.json"))
+    seen = source.look(NOW + 10)
+    assert [record for record in seen.trials if record.open] == []

@@ -370,13 +370,28 @@ class JobDirectorySource:
             trial = directory.trials[dirname]
             was_bad = trial.problem is not None and trial.settled
             record = self._look_at_trial(directory, dirname, trial, now)
-            if record is not None:
+            if record is not None and not (
+                not record.execution and self._is_done_elsewhere(directory, dirname, record.job_id)
+            ):
                 trials.append(record)
             if record is not None or was_bad != (trial.problem is not None and trial.settled):
                 directory.changed = True
             if trial.problem and not trial.settled:
                 unsettled += 1
         return unsettled
+
+    def _is_done_elsewhere(self, here: _JobDirectory, dirname: str, job_id: str) -> bool:
+        """Whether another directory of the job has this trial's result.
+
+        Then what looks open is a copy without it: half made, or of an earlier time.
+        """
+        return any(
+            directory is not here
+            and job_id in directory.ids
+            and (trial := directory.trials.get(dirname)) is not None
+            and trial.state is _State.DONE
+            for directory in self._directories.values()
+        )
 
     def _list_trials(
         self,
