@@ -88,7 +88,8 @@ class Ledger:
         self._dirty: set[tuple[str, TaskRef]] = set()
         self._dirty_names: dict[str, set[str]] = defaultdict(set)
         self._job_trials: dict[str, dict[str, tuple[TrialState, bool]]] = defaultdict(dict)
-        self._run_snapshots: dict[str, RunStanding] = {}
+        self._run_standings: dict[str, RunStanding] = {}
+        self._task_standings: dict[tuple[str, TaskRef], tuple[TaskBalance, TaskStanding]] = {}
         self.version = 0
         self._settle()
 
@@ -176,7 +177,7 @@ class Ledger:
         self._jobs[job_id] = job
         self._changes.jobs[job_id] = job
         for run in self._serves(job_id) if self._runs else ():
-            self._run_snapshots.pop(run.key, None)
+            self._run_standings.pop(run.key, None)
 
     def _job_label(self, job_id: str, name: str) -> str:
         label = safe_label(name)
@@ -294,7 +295,7 @@ class Ledger:
             members = self._members[run_key][task]
             jobs = {j: self._jobs[j] for j in run.jobs}
             self._balances[run_key][task] = balance_task(run.tasks[task], members.values(), jobs)
-            self._run_snapshots.pop(run_key, None)
+            self._run_standings.pop(run_key, None)
             self._count(run, run.tasks[task], members, jobs)
         self._count_retries()
         if self._changes:
@@ -317,7 +318,8 @@ class Ledger:
         self._changes.runs.update(runs.new_labels)
         self._members = {key: {task: {} for task in run.tasks} for key, run in runs.runs.items()}
         self._balances = {key: {} for key in runs.runs}
-        self._run_snapshots.clear()
+        self._run_standings.clear()
+        self._task_standings.clear()
         for job_id, names in self._trials.items():
             for name, executions in names.items():
                 for execution_id, execution in executions.items():
@@ -443,17 +445,17 @@ class Ledger:
         """All runs, by label."""
         assert self._runs is not None
         for key, run in self._runs.runs.items():
-            if key not in self._run_snapshots:
-                self._run_snapshots[key] = self._run_snapshot(run)
+            if key not in self._run_standings:
+                self._run_standings[key] = self._run_standing(run)
         return tuple(
-            sorted((self._run_snapshots[key] for key in self._runs.runs), key=lambda r: r.label)
+            sorted((self._run_standings[key] for key in self._runs.runs), key=lambda r: r.label)
         )
 
     def jobs(self) -> tuple[JobStanding, ...]:
         """All jobs, by label."""
         return tuple(
             sorted(
-                (self._job_snapshot(job_id, job) for job_id, job in self._jobs.items()),
+                (self._job_standing(job_id, job) for job_id, job in self._jobs.items()),
                 key=lambda job: job.label,
             )
         )
@@ -471,7 +473,7 @@ class Ledger:
                 tree[labels_of[account]][metric][key] = value
         return tree
 
-    def _run_snapshot(self, run: Run) -> RunStanding:
+    def _run_standing(self, run: Run) -> RunStanding:
         balances = self._balances[run.key]
         names = task_labels(run.tasks)
         states: Counter[AttemptState] = Counter(dict.fromkeys(AttemptState, 0))
@@ -479,7 +481,7 @@ class Ledger:
         for task, rules in run.tasks.items():
             balance = balances[task]
             states.update(balance.states)
-            tasks.append(_task_snapshot(names[task], rules, balance))
+            tasks.append(self._task_standing(run.key, task, names[task], rules, balance))
         spare = dict(run.unassigned)
         implied = sum(b.target for t, b in balances.items() if run.tasks[t].target is None)
         for job_id, slots in run.pooled.items():
@@ -529,7 +531,27 @@ class Ledger:
             ),
         )
 
-    def _job_snapshot(self, job_id: str, job: Job) -> JobStanding:
+    def _task_standing(
+        self, run_key: str, task: TaskRef, label: str, rules: TaskRules, balance: TaskBalance
+    ) -> TaskStanding:
+        """How the task stands; the same object as before where nothing changed."""
+        known = self._task_standings.get((run_key, task))
+        if known is not None and known[0] is balance and known[1].label == label:
+            return known[1]
+        standing = TaskStanding(
+            label=label,
+            target=balance.target,
+            target_known=rules.target is not None,
+            states=balance.states,
+            passed=balance.passed,
+            usual_duration=statistics.median(balance.durations) if balance.durations else None,
+            oldest_running_start=balance.oldest_running_start,
+            faults=balance.faults,
+        )
+        self._task_standings[run_key, task] = (balance, standing)
+        return standing
+
+    def _job_standing(self, job_id: str, job: Job) -> JobStanding:
         known = self._job_trials[job_id]
         for name in self._dirty_names.pop(job_id, ()):
             executions = in_order(self._trials[job_id][name].values(), job)
@@ -556,19 +578,6 @@ class Ledger:
             last_change=job.last_change,
             unreadable_files=job.unreadable_files,
         )
-
-
-def _task_snapshot(label: str, rules: TaskRules, balance: TaskBalance) -> TaskStanding:
-    return TaskStanding(
-        label=label,
-        target=balance.target,
-        target_known=rules.target is not None,
-        states=balance.states,
-        passed=balance.passed,
-        usual_duration=statistics.median(balance.durations) if balance.durations else None,
-        oldest_running_start=balance.oldest_running_start,
-        faults=balance.faults,
-    )
 
 
 def _key(record: TrialRecord) -> TrialKey:

@@ -7,6 +7,7 @@ import importlib.metadata
 import platform
 import re
 import threading
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
@@ -48,6 +49,10 @@ _SCORED_CAUSES: Final = (Cause.CONTAINER, Cause.SERVING, Cause.AGENT, Cause.VERI
 _PHASES: Final = ("environment", "agent_setup", "agent", "verifier")
 _TOKEN_KINDS: Final = ("input", "cached_input", "output")
 _RESULTS: Final = ("passed", "failed")
+
+Encoder = Callable[[Collector], bytes]
+TaskParts = dict[tuple[str, str], tuple[TaskStanding, dict[str, tuple[bytes, bytes]]]]
+"""The tasks as they stood and their encoded families, by run and task."""
 
 CounterTree = Mapping[str, Mapping[tuple[str, ...], float]]
 
@@ -95,6 +100,10 @@ class Families:
         for name in CATALOGUE:
             if name in self._families:
                 yield self._families[name]
+
+    def parts(self, encoder: Encoder) -> dict[str, tuple[bytes, bytes]]:
+        """Each family encoded on its own, by metric name: (help and type, samples)."""
+        return {name: _split(encoder(_Fixed([family]))) for name, family in self._families.items()}
 
 
 def knowledge(snapshot: Snapshot, *, tasks: bool = True) -> Families:
@@ -225,10 +234,20 @@ class _Fixed(Collector):
         return self._families
 
 
+def _split(encoded: bytes) -> tuple[bytes, bytes]:
+    """What describes a family, and its samples: only the description's lines begin with ``#``."""
+    encoded = encoded.removesuffix(b"# EOF\n")
+    start = 0
+    while encoded.startswith(b"#", start):
+        start = encoded.index(b"\n", start) + 1
+    return encoded[:start], _WHOLE.sub(b"", encoded[start:])
+
+
 class Page:
     """The page of one snapshot, in each format rendered once.
 
-    Runs, tasks and jobs are taken over from the page before where nothing changed in them.
+    All of it is taken over from the page before where nothing changed, and where something did,
+    the tasks that did not.
     """
 
     def __init__(
@@ -239,11 +258,13 @@ class Page:
         self._lock = threading.Lock()
         self._rendered: dict[str, tuple[str, bytes, bytes]] = {}
         self._bodies: dict[str, bytes] = {}
+        self._before = previous.tasks if previous is not None else {}
+        self._task_parts: dict[str, TaskParts] = {}
         self._wanted = {TEXT}
         if previous is not None:
             self._wanted |= previous.formats
             if previous.snapshot.version == snapshot.version:
-                self._bodies = previous.bodies
+                self._bodies, self._task_parts = previous.bodies, previous.tasks
 
     @property
     def formats(self) -> frozenset[str]:
@@ -254,6 +275,11 @@ class Page:
     def bodies(self) -> dict[str, bytes]:
         """The parts with runs, tasks and jobs, by format."""
         return self._bodies
+
+    @property
+    def tasks(self) -> dict[str, TaskParts]:
+        """The encoded tasks, by format."""
+        return self._task_parts
 
     def prepare(self) -> None:
         """Render what is going to be asked for: the formats that were asked for before."""
@@ -270,13 +296,42 @@ class Page:
             page = self._rendered.get(name)
             if page is None:
                 if name not in self._bodies:
-                    body = encoder(_Fixed(knowledge(self.snapshot, tasks=self._tasks)))
-                    self._bodies[name] = _WHOLE.sub(b"", body.removesuffix(b"# EOF\n"))
+                    self._bodies[name] = self._body(name, encoder)
                 own = _Fixed([*condition(self.snapshot), *PROCESS_COLLECTOR.collect()])
                 whole = self._bodies[name] + encoder(own)
                 page = (content_type, whole, gzip.compress(whole, compresslevel=3, mtime=0))
                 self._rendered[name] = page
         return page
+
+    def _body(self, name: str, encoder: Encoder) -> bytes:
+        """Runs, tasks and jobs, in the catalogue's order."""
+        described: dict[str, bytes] = {}
+        samples: dict[str, list[bytes]] = defaultdict(list)
+        sources = [knowledge(self.snapshot, tasks=False).parts(encoder)]
+        if self._tasks:
+            sources += self._encoded_tasks(name, encoder)
+        for parts in sources:
+            for metric, (description, lines) in parts.items():
+                described[metric] = description
+                samples[metric].append(lines)
+        return b"".join(
+            described[metric] + b"".join(samples[metric])
+            for metric in CATALOGUE
+            if metric in described
+        )
+
+    def _encoded_tasks(self, name: str, encoder: Encoder) -> list[dict[str, tuple[bytes, bytes]]]:
+        before, now = self._before.get(name, {}), self._task_parts.setdefault(name, {})
+        for run in self.snapshot.runs:
+            for task in run.tasks:
+                key = (run.label, task.label)
+                known = before.get(key)
+                if known is None or known[0] is not task:
+                    families = Families()
+                    _task(families, run.label, task)
+                    known = (task, families.parts(encoder))
+                now[key] = known
+        return [parts for _, parts in now.values()]
 
 
 _WHOLE: Final = re.compile(rb"(?<=[0-9])\.0$", re.MULTILINE)
@@ -285,7 +340,7 @@ _WHOLE: Final = re.compile(rb"(?<=[0-9])\.0$", re.MULTILINE)
 TEXT: Final = "text"
 OPENMETRICS: Final = "openmetrics"
 
-_FORMATS: Final[Mapping[str, tuple[Callable[[Collector], bytes], str]]] = {
+_FORMATS: Final[Mapping[str, tuple[Encoder, str]]] = {
     TEXT: choose_encoder("text/plain"),
     OPENMETRICS: choose_encoder("application/openmetrics-text"),
 }
