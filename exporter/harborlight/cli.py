@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import override
@@ -33,7 +34,7 @@ from harborlight.ledger.runs import RunDefinition
 from harborlight.logs import configure_logging
 from harborlight.server import ListenError, Sockets, bind, build_app, parse_listen_address, serve
 from harborlight.service import Reload, Service
-from harborlight.snapshot import CollectorSnapshot, Snapshot
+from harborlight.snapshot import CollectorSnapshot, Snapshot, of_ledger
 from harborlight.sources.job_directory import SETTLE_SECONDS, JobDirectorySource
 from harborlight.sources.observation import Observation
 from harborlight.views import terminal
@@ -392,15 +393,7 @@ class _Reader:
                     now if success else None,
                 )
             )
-        return Snapshot(
-            version=ledger.version,
-            at=time.time(),
-            runs=ledger.runs(),
-            jobs=ledger.jobs(),
-            counters=ledger.counters(),
-            ledger_trials=ledger.n_trials,
-            collectors=tuple(collectors),
-        )
+        return replace(of_ledger(ledger, time.time()), collectors=tuple(collectors))
 
 
 def _complain(observation: Observation) -> None:

@@ -71,6 +71,16 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     source_jobs: tuple[str, ...] = ()
     incarnation: float | None = None
 
+    @property
+    def made(self) -> float:
+        """When the job was made, for putting jobs in order; 0 where nothing tells."""
+        return self.created_at or self.started_at or 0.0
+
+    @property
+    def recency(self) -> tuple[float, bool]:
+        """What tells the later of two states of a job."""
+        return (self.updated_at or self.started_at or 0.0, self.finished_at is not None)
+
 
 class TrialRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     """One execution of one trial.

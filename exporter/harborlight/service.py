@@ -14,7 +14,7 @@ import sqlalchemy.exc
 from harborlight.ledger.book import Ledger, Rules
 from harborlight.ledger.store import LedgerError
 from harborlight.logs import OnceLogger
-from harborlight.snapshot import CollectorSnapshot, Snapshot
+from harborlight.snapshot import CollectorSnapshot, Snapshot, of_ledger
 from harborlight.sources.observation import Observation
 from harborlight.views.metrics import Page
 
@@ -70,17 +70,7 @@ class Service:
         self._reload_success = True
         self._reload_timestamp = clock()
         # What an earlier process committed can be shown even if this one cannot write.
-        self._loaded = self._of_ledger(_NOTHING, 0.0)
-
-    def _of_ledger(self, version: int, at: float) -> Snapshot:
-        return Snapshot(
-            version=version,
-            at=at,
-            runs=self._ledger.runs(),
-            jobs=self._ledger.jobs(),
-            counters=self._ledger.counters(),
-            ledger_trials=self._ledger.n_trials,
-        )
+        self._loaded = replace(of_ledger(ledger, 0.0), version=_NOTHING)
 
     @property
     def page(self) -> Page | None:
@@ -195,7 +185,7 @@ class Service:
         """The next page; without a commit the one before, with the failure shown on it."""
         last = self._page
         if fresh:
-            snapshot = self._of_ledger(self._ledger.version, self._clock())
+            snapshot = of_ledger(self._ledger, self._clock())
         else:
             snapshot = last.snapshot if last else self._loaded
         snapshot = replace(

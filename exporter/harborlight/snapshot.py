@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from harborlight.ledger.book import Ledger
 from harborlight.ledger.standing import JobStanding, RunStanding
 
 
@@ -36,3 +37,15 @@ class Snapshot:
     collectors: tuple[CollectorSnapshot, ...] = ()
     config_reload_success: bool = True
     config_reload_timestamp: float | None = None
+
+
+def of_ledger(ledger: Ledger, at: float) -> Snapshot:
+    """What the ledger knows, as of ``at`` (seconds since the epoch); no collectors yet."""
+    return Snapshot(
+        version=ledger.version,
+        at=at,
+        runs=ledger.runs(),
+        jobs=ledger.jobs(),
+        counters=ledger.counters(),
+        ledger_trials=ledger.n_trials,
+    )

@@ -10,7 +10,7 @@ from typing import Any
 from prometheus_client.openmetrics import parser
 
 from harborlight.ledger import Ledger, Store
-from harborlight.snapshot import Snapshot
+from harborlight.snapshot import Snapshot, of_ledger
 from harborlight.sources.job_directory import JobDirectorySource
 from harborlight.views.metrics import Page, negotiate
 from support.page import Sample, labelset
@@ -33,14 +33,7 @@ def snapshot_of(
 
 def take_snapshot(ledger: Ledger, at: float = 1_800_000_000.0) -> Snapshot:
     """The ledger's snapshot, without collectors."""
-    return Snapshot(
-        version=ledger.version,
-        at=at,
-        runs=ledger.runs(),
-        jobs=ledger.jobs(),
-        counters=ledger.counters(),
-        ledger_trials=ledger.n_trials,
-    )
+    return of_ledger(ledger, at)
 
 
 def knowledge_page(page: Page, accept: str = "text/plain") -> str:

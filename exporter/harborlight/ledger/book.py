@@ -106,7 +106,7 @@ class Ledger:
     def take(self, observation: Observation) -> None:
         """Take in what a source saw. Copies, repeats and stale reads change nothing."""
         new = [job_id for job_id in observation.jobs if job_id not in self._jobs]
-        new.sort(key=lambda j: _order(observation.jobs[j].record))
+        new.sort(key=lambda j: (observation.jobs[j].record.made, j))
         for job_id in [*new, *(j for j in observation.jobs if j not in new)]:
             if job_id not in self._forgotten:
                 self._take_job(job_id, observation.jobs[job_id])
@@ -290,10 +290,14 @@ class Ledger:
             self.version += 1
         assert self._runs is not None
         dirty, self._dirty = self._dirty, set()
+        jobs_of = {
+            key: {j: self._jobs[j] for j in self._runs.runs[key].jobs}
+            for key in {run_key for run_key, _ in dirty}
+        }
         for run_key, task in dirty:
             run = self._runs.runs[run_key]
             members = self._members[run_key][task]
-            jobs = {j: self._jobs[j] for j in run.jobs}
+            jobs = jobs_of[run_key]
             self._balances[run_key][task] = balance_task(run.tasks[task], members.values(), jobs)
             self._run_standings.pop(run_key, None)
             self._count(run, run.tasks[task], members, jobs)
@@ -492,9 +496,9 @@ class Ledger:
         target = sum(states.values())
         faults = [fault for balance in balances.values() for fault in balance.faults]
         causes: dict[Cause, set[str]] = defaultdict(set)
-        for task_snapshot in tasks:
-            for fault in task_snapshot.faults:
-                causes[fault.cause].add(task_snapshot.label)
+        for standing in tasks:
+            for fault in standing.faults:
+                causes[fault.cause].add(standing.label)
         opened = Counter(
             (fault.cause, fault.boundary) for fault in faults if fault.boundary is not None
         )
@@ -617,19 +621,11 @@ def _merged(old: Job, sighting: JobSighting) -> JobRecord:
     if new.n_total is None and new.started_at is None:
         # Its result cannot be read at the moment: what it last said still holds.
         return replace(old.record, plan=new.plan or old.record.plan)
-    stale_copy = sighting.origin != old.origin and _recency(new) < _recency(old.record)
+    stale_copy = sighting.origin != old.origin and new.recency < old.record.recency
     if stale_copy:
         return replace(old.record, plan=old.record.plan or new.plan)
     n_total = old.record.n_total if new.n_total is None else new.n_total
     return replace(new, plan=new.plan or old.record.plan, n_total=n_total)
-
-
-def _recency(record: JobRecord) -> tuple[float, bool]:
-    return (record.updated_at or record.started_at or 0.0, record.finished_at is not None)
-
-
-def _order(record: JobRecord) -> tuple[float, str]:
-    return (record.created_at or record.started_at or 0.0, record.job_id)
 
 
 def _structure(job: Job) -> tuple[Any, ...]:

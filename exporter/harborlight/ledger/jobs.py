@@ -63,7 +63,7 @@ class Job(msgspec.Struct, frozen=True):
     @property
     def started(self) -> float:
         """When the job was made, for putting jobs in order."""
-        return self.record.created_at or self.record.started_at or 0.0
+        return self.record.made
 
 
 def will_retry(exceptions: tuple[str, ...], record: JobRecord) -> bool:

@@ -763,12 +763,7 @@ def _recency(record: JobRecord) -> tuple[float, bool, float, str]:
     Of equal states the older directory's: a copy's files may all look new, and nothing was
     started by copying it.
     """
-    return (
-        record.updated_at or record.started_at or 0.0,
-        record.finished_at is not None,
-        -(record.incarnation or 0.0),
-        record.name,
-    )
+    return (*record.recency, -(record.incarnation or 0.0), record.name)
 
 
 def _changes(directory: _JobDirectory) -> Iterator[float]:
