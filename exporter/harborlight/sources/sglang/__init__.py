@@ -1,0 +1,1 @@
+"""SGLang servers: what they say over HTTP, translated into readings."""
