@@ -1,0 +1,36 @@
+"""Why a server did not say what it was asked, in words that hold nothing of its answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Trouble(StrEnum):
+    """What kind of failure it is: it decides on the replica's state.
+
+    ``not_found``: it has no such endpoint (HTTP 404). ``not_sglang``: what it answered is no
+    SGLang page. ``failed``: it did not answer, or not in a way that can be read.
+    """
+
+    FAILED = "failed"
+    NOT_FOUND = "not_found"
+    NOT_SGLANG = "not_sglang"
+    UNAUTHORIZED = "unauthorized"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """``reason``: fixed words such as ``timed out`` or ``HTTP 500``."""
+
+    trouble: Trouble
+    reason: str
+    timed_out: bool = False
+
+
+class Unreadable(Exception):  # noqa: N818 - what it says of an answer
+    """An answer that cannot be read, or not as SGLang's."""
+
+    def __init__(self, reason: str, trouble: Trouble = Trouble.FAILED) -> None:
+        super().__init__(reason)
+        self.failure = Failure(trouble, reason)
