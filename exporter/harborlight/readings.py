@@ -127,7 +127,7 @@ class ReplicaSighting:
     state: ReplicaState
     reason: str = ""
     complete: bool = False
-    info: ReplicaInfo = ReplicaInfo()
+    info: ReplicaInfo = field(default_factory=ReplicaInfo)
     numbers: Mapping[str, Mapping[Number, float]] = field(default_factory=dict)
     totals: Mapping[Total, Mapping[Series, float]] = field(default_factory=dict)
     latencies: Mapping[Latency, Mapping[Series, Histogram]] = field(default_factory=dict)

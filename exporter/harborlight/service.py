@@ -14,6 +14,7 @@ import sqlalchemy.exc
 from harborlight.ledger.book import Ledger, Rules
 from harborlight.ledger.store import LedgerError
 from harborlight.logs import OnceLogger
+from harborlight.readings import ReplicaState
 from harborlight.snapshot import CollectorSnapshot, Snapshot, of_ledger
 from harborlight.sources.observation import Observation
 from harborlight.views.metrics import Page
@@ -99,12 +100,25 @@ class Service:
         return page
 
     def _tell(self, snapshot: Snapshot) -> None:
-        """Log what there is to see as it changes, and runs that no job belongs to."""
+        """Log what there is to see as it changes, replicas that are not up, runs without a job."""
         self._once.info("watching", "jobs", jobs=len(snapshot.jobs), runs=len(snapshot.runs))
         idle = [run.label for run in snapshot.runs if not run.jobs]
         for label in idle:
             self._once.warning("no job belongs to the run", label)
         self._once.forget_others("runs", [("no job belongs to the run", label) for label in idle])
+        replicas = [replica for pool in snapshot.pools for replica in pool.replicas]
+        for replica in replicas:
+            if replica.state is not None:
+                self._once.log(
+                    logging.INFO if replica.state is ReplicaState.UP else logging.WARNING,
+                    "replica state",
+                    f"{replica.pool}/{replica.label}",
+                    state=replica.state.value,
+                    reason=replica.reason,
+                )
+        self._once.forget_others(
+            "replicas", [("replica state", f"{r.pool}/{r.label}") for r in replicas]
+        )
 
     def run(self, stop: threading.Event) -> None:
         """Refresh every ``interval`` seconds, or at once when woken, until ``stop`` is set."""

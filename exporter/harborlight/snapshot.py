@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from harborlight.ledger.book import Ledger
+from harborlight.ledger.pools import PoolStanding
 from harborlight.ledger.standing import JobStanding, RunStanding
 
 
@@ -22,16 +23,17 @@ class CollectorSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """All runs and jobs at one moment, and how the exporter itself is doing.
+    """All runs, jobs and pools at one moment, and how the exporter itself is doing.
 
     ``counters``: run label -> metric -> label values -> value. ``version`` changes with whatever
-    the ledger knows, so an equal one means equal runs and jobs.
+    the ledger knows, so an equal one means equal runs, jobs and pools.
     """
 
     version: int
     at: float
     runs: tuple[RunStanding, ...] = ()
     jobs: tuple[JobStanding, ...] = ()
+    pools: tuple[PoolStanding, ...] = ()
     counters: Mapping[str, Mapping[str, Mapping[tuple[str, ...], float]]] = MappingProxyType({})
     ledger_trials: int = 0
     collectors: tuple[CollectorSnapshot, ...] = ()
@@ -46,6 +48,7 @@ def of_ledger(ledger: Ledger, at: float) -> Snapshot:
         at=at,
         runs=ledger.runs(),
         jobs=ledger.jobs(),
+        pools=ledger.pools(),
         counters=ledger.counters(),
         ledger_trials=ledger.n_trials,
     )

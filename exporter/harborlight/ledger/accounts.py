@@ -17,6 +17,7 @@ FAULTS_BY_TYPE: Final = "run_faults_by_type_total"
 RETRIES: Final = "run_retries_total"
 TOKENS: Final = "run_tokens_total"
 COST: Final = "run_cost_usd_total"
+POOL_RETRIES: Final = "pool_retries_total"
 DURATION_BUCKET: Final = "run_trial_phase_duration_seconds_bucket"
 DURATION_SUM: Final = "run_trial_phase_duration_seconds_sum"
 

@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -32,9 +32,12 @@ from harborlight.ledger.ownership import (
     is_final,
     trial_state,
 )
+from harborlight.ledger.pools import PoolDefinition, PoolStanding, jobs_of, model_match
+from harborlight.ledger.replicas import MeterKey, Replica
 from harborlight.ledger.runs import Run, RunDefinition, Runs, Seen, task_labels
 from harborlight.ledger.standing import JobStanding, RunStanding, TaskStanding
 from harborlight.ledger.store import Changes, CounterKey, Forgotten, LedgerError, Store, TrialKey
+from harborlight.readings import ReplicaSighting
 from harborlight.records import JobRecord, TaskRef, TrialRecord
 from harborlight.sources.observation import JobSighting, Observation
 
@@ -44,15 +47,24 @@ _DISCARDED = "discarded\t"
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What configuration says about runs. ``local_jobs``: Harbor's processes run on this host."""
+    """What configuration says. ``local_jobs``: Harbor's processes run on this host."""
 
     runs: tuple[RunDefinition, ...] = ()
+    pools: tuple[PoolDefinition, ...] = ()
     causes: Mapping[str, Cause] = MappingProxyType({})
     local_jobs: bool = False
 
 
+class _Place(NamedTuple):
+    """How a trial of a job stands; ``holds``: it took one of the job's planned slots."""
+
+    state: TrialState
+    holds: bool
+    regrade: bool
+
+
 class Ledger:
-    """Jobs, executions, runs and counters; in memory for speed, in the store for good.
+    """Jobs, executions, runs, replicas and counters; in memory for speed, in the store for good.
 
     One writer at a time: ``take`` what was observed, then ``commit``. After a failed commit
     everything stays pending and the next one writes it.
@@ -81,13 +93,17 @@ class Ledger:
         self._labels = stored.runs
         self._counters = stored.counters
         self._forgotten = {item.job_id: item for item in stored.forgotten}
+        self._replicas: dict[tuple[str, str], Replica] = {}
+        for key, meter in stored.meters.items():
+            self._replica(key.pool, key.replica).restore(key.family, key.series, meter)
+        self._pool_jobs: dict[str, frozenset[str]] = {}
         self._changes = Changes.none()
         self._runs: Runs | None = None
         self._members: dict[str, dict[TaskRef, dict[TrialKey, Execution]]] = {}
         self._balances: dict[str, dict[TaskRef, TaskBalance]] = {}
         self._dirty: set[tuple[str, TaskRef]] = set()
         self._dirty_names: dict[str, set[str]] = defaultdict(set)
-        self._job_trials: dict[str, dict[str, tuple[TrialState, bool]]] = defaultdict(dict)
+        self._job_trials: dict[str, dict[str, _Place]] = defaultdict(dict)
         self._run_standings: dict[str, RunStanding] = {}
         self._task_standings: dict[tuple[str, TaskRef], tuple[TaskBalance, TaskStanding]] = {}
         self.version = 0
@@ -117,13 +133,27 @@ class Ledger:
             if sighting.listing is not None and job_id in self._trials:
                 self._take_listing(job_id, sighting.listing)
         for job_id, job in list(self._jobs.items()):
+            if observation.present_jobs is None:
+                break
             present = job_id in observation.present_jobs
             if job.present != present:
                 held = job.held if present else None
                 self._set_job(job_id, replace(job, present=present, held=held))
         for job_id in {*observation.jobs, *(record.job_id for record in observation.trials)}:
             self._mark_dead(job_id)
+        for replica in observation.replicas:
+            self._take_replica(replica)
         self._settle()
+
+    def _take_replica(self, sighting: ReplicaSighting) -> None:
+        replica = self._replica(sighting.pool, sighting.replica)
+        for family, series in replica.take(sighting):
+            key = MeterKey(sighting.pool, sighting.replica, family, series)
+            self._changes.meters[key] = replica.meters[family][series]
+        self.version += 1
+
+    def _replica(self, pool: str, label: str) -> Replica:
+        return self._replicas.setdefault((pool, label), Replica(pool, label))
 
     def _mark_dead(self, job_id: str) -> None:
         """Trials that their job's end left open: should it be resumed, these come to nothing."""
@@ -302,6 +332,7 @@ class Ledger:
             self._run_standings.pop(run_key, None)
             self._count(run, run.tasks[task], members, jobs)
         self._count_retries()
+        self._count_pool_retries()
         if self._changes:
             self.version += 1
 
@@ -395,6 +426,18 @@ class Ledger:
                 self._add(runs[0].account, accounts.RETRIES, (), new)
                 self._set_job(job_id, replace(job, retries_counted=job.retries_seen))
 
+    def _count_pool_retries(self) -> None:
+        """A pool's retries are those of its jobs, kept a job: no counter falls with a job."""
+        assert self._runs is not None
+        for pool in self._rules.pools:
+            jobs = jobs_of(pool, self._jobs, self._runs.runs.values())
+            self._pool_jobs[pool.label] = jobs
+            for job_id in jobs:
+                counted = self._counters.get((pool.account, accounts.POOL_RETRIES, job_id), 0.0)
+                new = self._jobs[job_id].retries_seen - counted
+                if new > 0:
+                    self._add(pool.account, accounts.POOL_RETRIES, (job_id,), new)
+
     def _serves(self, job_id: str) -> list[Run]:
         assert self._runs is not None
         return [run for run in self._runs.runs.values() if job_id in run.jobs]
@@ -477,6 +520,35 @@ class Ledger:
                 tree[labels_of[account]][metric][key] = value
         return tree
 
+    def pools(self) -> tuple[PoolStanding, ...]:
+        """All configured pools, by label."""
+        return tuple(
+            self._pool_standing(pool)
+            for pool in sorted(self._rules.pools, key=lambda pool: pool.label)
+        )
+
+    def _pool_standing(self, pool: PoolDefinition) -> PoolStanding:
+        assert self._runs is not None
+        jobs = self._pool_jobs[pool.label]
+        trials = Counter(dict.fromkeys(TrialState, 0))
+        for job_id in jobs:
+            trials.update(self._serving_trials(job_id, self._jobs[job_id]))
+        replicas = tuple(
+            self._replica(pool.label, label).standing(pool.frozen_after) for label in pool.replicas
+        )
+        return PoolStanding(
+            label=pool.label,
+            title=pool.title,
+            trials=trials,
+            retries=sum(
+                value
+                for (account, metric, _), value in self._counters.items()
+                if (account, metric) == (pool.account, accounts.POOL_RETRIES)
+            ),
+            model_match=model_match(self._runs.runs.values(), jobs, replicas),
+            replicas=replicas,
+        )
+
     def _run_standing(self, run: Run) -> RunStanding:
         balances = self._balances[run.key]
         names = task_labels(run.tasks)
@@ -555,22 +627,34 @@ class Ledger:
         self._task_standings[run_key, task] = (balance, standing)
         return standing
 
-    def _job_standing(self, job_id: str, job: Job) -> JobStanding:
+    def _places(self, job_id: str, job: Job) -> Mapping[str, _Place]:
+        """How the job's trials stand, by name."""
         known = self._job_trials[job_id]
         for name in self._dirty_names.pop(job_id, ()):
             executions = in_order(self._trials[job_id][name].values(), job)
             if executions:
-                state = trial_state(executions[-1], job)
-                known[name] = (state, holds_slot(executions[-1], state, job))
+                last = executions[-1]
+                state = trial_state(last, job)
+                regrade = last.record.source_trial is not None
+                known[name] = _Place(state, holds_slot(last, state, job), regrade)
             else:
                 known.pop(name, None)
-        trials = Counter(dict.fromkeys(TrialState, 0))
-        trials.update(state for state, _ in known.values())
+        return known
+
+    def _serving_trials(self, job_id: str, job: Job) -> Counter[TrialState]:
+        """The job's trials that ask a model, by state; those planned and not begun are queued."""
+        places = [place for place in self._places(job_id, job).values() if not place.regrade]
+        plan = job.record.plan
+        planned = job.record.n_total
+        if plan is not None:
+            planned = sum(entry.count for entry in plan if entry.source_trial is None)
+        return _by_state(places, planned, job)
+
+    def _job_standing(self, job_id: str, job: Job) -> JobStanding:
+        places = list(self._places(job_id, job).values())
         record = job.record
         planned = sum(p.count for p in record.plan) if record.plan is not None else record.n_total
-        if planned is not None and not job.state.ended:
-            holding = sum(1 for _, holds in known.values() if holds)
-            trials[TrialState.QUEUED] = max(0, planned - holding)
+        trials = _by_state(places, planned, job)
         return JobStanding(
             label=job.label,
             state=job.state,
@@ -582,6 +666,14 @@ class Ledger:
             last_change=job.last_change,
             unreadable_files=job.unreadable_files,
         )
+
+
+def _by_state(places: Sequence[_Place], planned: int | None, job: Job) -> Counter[TrialState]:
+    trials = Counter(dict.fromkeys(TrialState, 0))
+    trials.update(place.state for place in places)
+    if planned is not None and not job.state.ended:
+        trials[TrialState.QUEUED] = max(0, planned - sum(place.holds for place in places))
+    return trials
 
 
 def _key(record: TrialRecord) -> TrialKey:

@@ -19,10 +19,13 @@ from msgspec.structs import force_setattr
 from sqlalchemy.dialects.sqlite import insert
 
 from harborlight.ledger.jobs import Job
+from harborlight.ledger.meters import Meter
 from harborlight.ledger.ownership import Execution
+from harborlight.ledger.replicas import MeterKey
+from harborlight.readings import Series
 from harborlight.records import TaskRef, TrialRecord
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 
 metadata = sa.MetaData()
 
@@ -74,6 +77,18 @@ _forgotten = sa.Table(
     sa.Column("reason", sa.String, nullable=False),
     sa.Column("trials", sa.Integer, nullable=False),
 )
+_meters = sa.Table(
+    "meters",
+    metadata,
+    sa.Column("pool", sa.String, primary_key=True),
+    sa.Column("replica", sa.String, primary_key=True),
+    sa.Column("family", sa.String, primary_key=True),
+    sa.Column("server", sa.String, primary_key=True),
+    sa.Column("role", sa.String, primary_key=True),
+    sa.Column("dp_rank", sa.String, primary_key=True),
+    sa.Column("ranks", sa.String, primary_key=True),
+    sa.Column("body", sa.LargeBinary, nullable=False),
+)
 
 CounterKey = tuple[str, str, str]
 """(a run's account, metric, label values joined by a newline)."""
@@ -84,6 +99,9 @@ TrialKey = tuple[str, str, str]
 _job_body = msgspec.json.Decoder(Job)
 _trial_body = msgspec.json.Decoder(TrialRecord)
 _encode = msgspec.json.Encoder().encode
+# JSON has no infinity, which is every histogram's last bound.
+_meter_body = msgspec.msgpack.Decoder(Meter)
+_encode_meter = msgspec.msgpack.Encoder().encode
 
 
 class LedgerError(Exception):
@@ -109,13 +127,14 @@ class Changes:
     trials: dict[TrialKey, Execution | None]
     runs: dict[str, str]
     counters: dict[CounterKey, float]
+    meters: dict[MeterKey, Meter]
 
     @classmethod
     def none(cls) -> Changes:
-        return cls({}, {}, {}, {})
+        return cls({}, {}, {}, {}, {})
 
     def __bool__(self) -> bool:
-        return bool(self.jobs or self.trials or self.runs or self.counters)
+        return bool(self.jobs or self.trials or self.runs or self.counters or self.meters)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +145,7 @@ class Stored:
     trials: dict[TrialKey, Execution]
     runs: dict[str, str]
     counters: dict[CounterKey, float]
+    meters: dict[MeterKey, Meter]
     forgotten: tuple[Forgotten, ...]
 
 
@@ -200,11 +220,20 @@ class Store:
 
     def _create(self) -> None:
         if sa.inspect(self._engine).has_table(_meta.name):
+            self._upgrade()
             self._check_version()
             return
         with self._engine.begin() as connection:
             metadata.create_all(connection)
             connection.execute(sa.insert(_meta), {"name": "schema", "value": str(SCHEMA_VERSION)})
+
+    def _upgrade(self) -> None:
+        """Schema 2 only added a table to schema 1."""
+        with self._engine.begin() as connection:
+            at_1 = _meta.c.name == "schema", _meta.c.value == "1"
+            if connection.scalar(sa.select(_meta.c.value).where(*at_1)) is not None:
+                metadata.create_all(connection)
+                connection.execute(sa.update(_meta).where(*at_1).values(value="2"))
 
     def _check_version(self) -> None:
         with self._engine.connect() as connection:
@@ -243,7 +272,16 @@ class Store:
                 Forgotten(row.job_id, row.label, row.at, row.reason, row.trials)
                 for row in connection.execute(sa.select(_forgotten))
             )
-        return Stored(jobs, trials, runs, counters, forgotten)
+            meters = {
+                MeterKey(
+                    row.pool,
+                    row.replica,
+                    row.family,
+                    Series(row.server, row.role, row.dp_rank, row.ranks),
+                ): _meter_body.decode(row.body)
+                for row in connection.execute(sa.select(_meters))
+            }
+        return Stored(jobs, trials, runs, counters, meters, forgotten)
 
     def write(self, changes: Changes) -> None:
         """All changes in one transaction.
@@ -284,6 +322,7 @@ class Store:
                     for (account, metric, labels), value in changes.counters.items()
                 ],
             )
+            _replace(connection, _meters, _meter_rows(changes.meters))
 
     def _check_file(self) -> None:
         """A database that was removed or replaced would take writes that nobody ever sees."""
@@ -352,6 +391,19 @@ def _trial_rows(trials: Mapping[TrialKey, Execution | None]) -> list[dict[str, A
         }
         for key, execution in trials.items()
         if execution is not None
+    ]
+
+
+def _meter_rows(meters: Mapping[MeterKey, Meter]) -> list[dict[str, Any]]:
+    return [
+        {
+            "pool": key.pool,
+            "replica": key.replica,
+            "family": key.family,
+            **key.series._asdict(),
+            "body": _encode_meter(meter),
+        }
+        for key, meter in meters.items()
     ]
 
 

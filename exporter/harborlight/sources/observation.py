@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from harborlight.readings import ReplicaSighting
 from harborlight.records import JobRecord, TrialRecord
 
 
@@ -30,7 +31,7 @@ class JobSighting:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something that could not be read. ``subject`` is a path: for the log only."""
+    """Something that could not be read. ``subject`` may be a path: for the log only."""
 
     subject: str
     reason: str
@@ -40,14 +41,16 @@ class Problem:
 class Observation:
     """All that is new since the look before.
 
-    ``present_jobs``: ids of the jobs whose directory stands now (None: this source cannot tell).
+    ``present_jobs``: ids of the jobs whose directory stands now; None from what reads no jobs.
+    ``replicas``: the looks at replicas that ended since, at most one a replica.
     ``failures``: why a whole place could not be looked at; empty means that the look succeeded.
     ``unsettled``: files that are being written right now and are worth another look soon.
     """
 
     jobs: Mapping[str, JobSighting] = field(default_factory=dict)
     trials: tuple[TrialRecord, ...] = ()
-    present_jobs: frozenset[str] = frozenset()
+    present_jobs: frozenset[str] | None = None
+    replicas: tuple[ReplicaSighting, ...] = ()
     problems: tuple[Problem, ...] = ()
     failures: tuple[Problem, ...] = ()
     unsettled: int = 0

@@ -40,6 +40,7 @@ GROUPS: Final = {
     "run": "Runs",
     "task": "Tasks (off with `--no-collector.task`)",
     "job": "Harbor jobs",
+    "pool": "Serving pools and their replicas",
     "self": "The exporter itself",
 }
 
@@ -277,6 +278,174 @@ JOB_UNREADABLE = _define(
     "job_unreadable_files",
     "harbor_job",
     "Files of the job that cannot be read and are not just being written; the log names them.",
+)
+
+POOL_INFO = _define("pool", I, "pool_info", "pool title", "A pool's title; always 1.")
+POOL_TRIALS = _define(
+    "pool",
+    G,
+    "pool_trials",
+    "pool state",
+    "Trials of the jobs that use the pool, by state; regrades, which ask no model, are left out.",
+)
+POOL_RETRIES = _define(
+    "pool",
+    C,
+    "pool_retries_total",
+    "pool",
+    "Retries that Harbor says it started in the jobs that use the pool.",
+)
+POOL_MODEL_MATCH = _define(
+    "pool",
+    G,
+    "pool_model_match",
+    "pool run",
+    "Whether the replicas serve (1) or do not serve (0) the model of a run that uses the pool.",
+)
+REPLICA_INFO = _define(
+    "pool",
+    I,
+    "replica_info",
+    "pool replica version served_model tp pp dp",
+    "What a replica said last about itself; empty labels are not known. Always 1.",
+)
+REPLICA_UP = _define(
+    "pool", G, "replica_up", "pool replica", "Whether the replica's state is `up`."
+)
+REPLICA_STATE = _define(
+    "pool",
+    G,
+    "replica_state",
+    "pool replica state",
+    "1 for the state at the last look, 0 for the others. `frozen`: it answers, but its scheduler "
+    "shows no sign of life.",
+)
+REPLICA_LAST_COMPLETE = _define(
+    "pool",
+    G,
+    "replica_last_complete_timestamp_seconds",
+    "pool replica",
+    "When all servers of the replica last answered in full.",
+)
+REPLICA_REQUESTS_KNOWN = _define(
+    "pool",
+    G,
+    "replica_requests_known",
+    "pool replica",
+    "Whether running and queued requests are known (1) or left out, because they cannot be (0).",
+)
+REPLICA_KV_KNOWN = _define(
+    "pool",
+    G,
+    "replica_kv_tokens_known",
+    "pool replica",
+    "Whether used tokens and capacity of the KV cache are known (1) or left out (0).",
+)
+REPLICA_RUNNING = _define(
+    "pool",
+    G,
+    "replica_running_requests",
+    "pool replica role",
+    "Requests that the replica works on, each counted once whatever the parallelism.",
+)
+REPLICA_QUEUED = _define(
+    "pool", G, "replica_queued_requests", "pool replica role", "Requests that wait for a place."
+)
+REPLICA_MAX_RUNNING = _define(
+    "pool",
+    G,
+    "replica_max_running_requests",
+    "pool replica role",
+    "The most requests that it works on at once.",
+)
+REPLICA_KV_USED = _define(
+    "pool",
+    G,
+    "replica_kv_tokens_used",
+    "pool replica role",
+    "Tokens in the KV cache that running requests need, data-parallel ranks added up.",
+)
+REPLICA_KV_CAPACITY = _define(
+    "pool",
+    G,
+    "replica_kv_tokens_capacity",
+    "pool replica role",
+    "Tokens that the KV cache has room for, data-parallel ranks added up.",
+)
+_SINCE: Final = " Goes on over restarts of the server."
+REPLICA_REQUESTS = _define(
+    "pool", C, "replica_requests_total", "pool replica role", "Finished requests." + _SINCE
+)
+REPLICA_ABORTED = _define(
+    "pool",
+    C,
+    "replica_aborted_requests_total",
+    "pool replica role",
+    "Signals to abort a request; no rate of errors." + _SINCE,
+)
+REPLICA_RETRACTED = _define(
+    "pool",
+    C,
+    "replica_retracted_requests_total",
+    "pool replica role",
+    "Requests put back into the queue because the KV cache was full." + _SINCE,
+)
+REPLICA_PROMPT_TOKENS = _define(
+    "pool",
+    C,
+    "replica_prompt_tokens_total",
+    "pool replica role",
+    "Prompt tokens of finished requests, cached ones included." + _SINCE,
+)
+REPLICA_CACHED_TOKENS = _define(
+    "pool",
+    C,
+    "replica_cached_tokens_total",
+    "pool replica role",
+    "Prompt tokens of finished requests that came from the prefix cache." + _SINCE,
+)
+REPLICA_GENERATION_TOKENS = _define(
+    "pool",
+    C,
+    "replica_generation_tokens_total",
+    "pool replica role",
+    "Generated tokens of finished requests." + _SINCE,
+)
+REPLICA_LIVE_TOKENS = _define(
+    "pool",
+    C,
+    "replica_live_tokens_total",
+    "pool replica role kind",
+    "Tokens counted while requests run, of aborted ones too: `prefill` computed, `cached` found "
+    "in the prefix cache, `decode` generated (SGLang 0.5.7 on)." + _SINCE,
+)
+REPLICA_TTFT = _define(
+    "pool",
+    H,
+    "replica_time_to_first_token_seconds",
+    "pool replica role",
+    "From a request's arrival to its first token." + _SINCE,
+)
+REPLICA_ITL = _define(
+    "pool",
+    H,
+    "replica_inter_token_latency_seconds",
+    "pool replica role",
+    "From one token to the next." + _SINCE,
+)
+REPLICA_LATENCY = _define(
+    "pool",
+    H,
+    "replica_request_latency_seconds",
+    "pool replica role",
+    "From a request's arrival to its end." + _SINCE,
+)
+REPLICA_QUEUE_TIME = _define(
+    "pool",
+    H,
+    "replica_queue_time_seconds",
+    "pool replica role",
+    "How long requests waited for a place." + _SINCE,
 )
 
 BUILD_INFO = _define(

@@ -15,13 +15,17 @@ from prometheus_client import PROCESS_COLLECTOR
 from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+from prometheus_client.utils import floatToGoString
 
 from harborlight import __version__
 from harborlight.ledger import accounts
 from harborlight.ledger.faults import Boundary, Cause, Phase
 from harborlight.ledger.jobs import JobState
 from harborlight.ledger.ownership import AttemptState, Resolution, TrialState
+from harborlight.ledger.pools import PoolStanding
+from harborlight.ledger.replicas import ReplicaStanding
 from harborlight.ledger.standing import JobStanding, RunStanding, TaskStanding
+from harborlight.readings import Latency, Number, ReplicaInfo, ReplicaState, Total
 from harborlight.snapshot import Snapshot
 from harborlight.views import catalogue as c
 from harborlight.views.catalogue import CATALOGUE, Kind, Metric
@@ -73,16 +77,15 @@ class Families:
         )
 
     def add_histogram(
-        self, metric: Metric, counts: list[float], total: float, *labels: str
+        self, metric: Metric, buckets: Iterable[tuple[str, float]], total: float, *labels: str
     ) -> None:
-        """One histogram: ``counts`` a bucket (not cumulative), the last one is +Inf's."""
+        """One histogram: ``buckets`` are bounds and counts (not cumulative), the last is +Inf."""
         family = self._family(metric)
         given = dict(zip(metric.labels, labels, strict=True))
         so_far = 0.0
-        for index, count in enumerate(counts):
+        for bound, count in buckets:
             so_far += count
-            bucket = {**given, "le": accounts.bucket_label(index)}
-            family.add_sample(f"{metric.full_name}_bucket", bucket, so_far)
+            family.add_sample(f"{metric.full_name}_bucket", {**given, "le": bound}, so_far)
         family.add_sample(f"{metric.full_name}_count", given, so_far)
         family.add_sample(f"{metric.full_name}_sum", given, total)
 
@@ -107,7 +110,7 @@ class Families:
 
 
 def knowledge(snapshot: Snapshot, *, tasks: bool = True) -> Families:
-    """What the ledger knows: the run, task and job families."""
+    """What the ledger knows: the run, task, job and pool families."""
     families = Families()
     for run in snapshot.runs:
         _run(families, run, snapshot.counters.get(run.label, {}))
@@ -116,6 +119,8 @@ def knowledge(snapshot: Snapshot, *, tasks: bool = True) -> Families:
                 _task(families, run.label, task)
     for job in snapshot.jobs:
         _job(families, job)
+    for pool in snapshot.pools:
+        _pool(families, pool)
     return families
 
 
@@ -195,10 +200,8 @@ def _counter(
 
 def _durations(families: Families, run: str, phase: str, counters: CounterTree) -> None:
     buckets = counters.get(accounts.DURATION_BUCKET, {})
-    counts = [
-        buckets.get((phase, accounts.bucket_label(index)), 0.0)
-        for index in range(len(accounts.DURATION_BUCKETS) + 1)
-    ]
+    bounds = [accounts.bucket_label(i) for i in range(len(accounts.DURATION_BUCKETS) + 1)]
+    counts = [(bound, buckets.get((phase, bound), 0.0)) for bound in bounds]
     total = counters.get(accounts.DURATION_SUM, {}).get((phase,), 0.0)
     families.add_histogram(c.RUN_PHASE_DURATION, counts, total, run, phase)
 
@@ -224,6 +227,70 @@ def _job(families: Families, job: JobStanding) -> None:
     add(c.JOB_FINISHED, job.finished, label)
     add(c.JOB_LAST_CHANGE, job.last_change, label)
     add(c.JOB_UNREADABLE, job.unreadable_files, label)
+
+
+_NUMBERS: Final = {
+    c.REPLICA_RUNNING: Number.RUNNING,
+    c.REPLICA_QUEUED: Number.QUEUED,
+    c.REPLICA_MAX_RUNNING: Number.MAX_RUNNING,
+    c.REPLICA_KV_USED: Number.KV_USED,
+    c.REPLICA_KV_CAPACITY: Number.KV_CAPACITY,
+}
+_TOTALS: Final[tuple[tuple[Metric, Total, tuple[str, ...]], ...]] = (
+    (c.REPLICA_REQUESTS, Total.REQUESTS, ()),
+    (c.REPLICA_ABORTED, Total.ABORTED, ()),
+    (c.REPLICA_RETRACTED, Total.RETRACTED, ()),
+    (c.REPLICA_PROMPT_TOKENS, Total.PROMPT_TOKENS, ()),
+    (c.REPLICA_CACHED_TOKENS, Total.CACHED_TOKENS, ()),
+    (c.REPLICA_GENERATION_TOKENS, Total.GENERATION_TOKENS, ()),
+    (c.REPLICA_LIVE_TOKENS, Total.LIVE_PREFILL_TOKENS, ("prefill",)),
+    (c.REPLICA_LIVE_TOKENS, Total.LIVE_CACHED_TOKENS, ("cached",)),
+    (c.REPLICA_LIVE_TOKENS, Total.LIVE_DECODE_TOKENS, ("decode",)),
+)
+_LATENCIES: Final = {
+    c.REPLICA_TTFT: Latency.TIME_TO_FIRST_TOKEN,
+    c.REPLICA_ITL: Latency.INTER_TOKEN,
+    c.REPLICA_LATENCY: Latency.END_TO_END,
+    c.REPLICA_QUEUE_TIME: Latency.QUEUE_TIME,
+}
+
+
+def _pool(families: Families, pool: PoolStanding) -> None:
+    add, label = families.add, pool.label
+    add(c.POOL_INFO, 1, label, pool.title)
+    for state in TrialState:
+        add(c.POOL_TRIALS, pool.trials.get(state, 0), label, state)
+    add(c.POOL_RETRIES, pool.retries, label)
+    for run, match in sorted(pool.model_match.items()):
+        add(c.POOL_MODEL_MATCH, match, label, run)
+    for replica in pool.replicas:
+        _replica(families, replica)
+
+
+def _replica(families: Families, replica: ReplicaStanding) -> None:
+    add, labels = families.add, (replica.pool, replica.label)
+    info = replica.info
+    if info != ReplicaInfo():
+        sizes = ("" if size is None else str(size) for size in (info.tp, info.pp, info.dp))
+        add(c.REPLICA_INFO, 1, *labels, info.version, info.served_model, *sizes)
+    if replica.state is not None:
+        add(c.REPLICA_UP, replica.state is ReplicaState.UP, *labels)
+        for state in ReplicaState:
+            add(c.REPLICA_STATE, replica.state is state, *labels, state)
+        add(c.REPLICA_REQUESTS_KNOWN, replica.knows(Number.RUNNING, Number.QUEUED), *labels)
+        add(c.REPLICA_KV_KNOWN, replica.knows(Number.KV_USED, Number.KV_CAPACITY), *labels)
+    add(c.REPLICA_LAST_COMPLETE, replica.last_complete, *labels)
+    for metric, number in _NUMBERS.items():
+        for role, numbers in sorted(replica.numbers.items()):
+            add(metric, numbers.get(number), *labels, role)
+    for metric, total, kind in _TOTALS:
+        for role, value in replica.totals.get(total, {}).items():
+            add(metric, value, *labels, role, *kind)
+    for metric, latency in _LATENCIES.items():
+        for role, histogram in replica.latencies.get(latency, {}).items():
+            bounds = map(floatToGoString, histogram.bounds)
+            buckets = zip(bounds, histogram.counts, strict=True)
+            families.add_histogram(metric, buckets, histogram.sum, *labels, role)
 
 
 class _Fixed(Collector):

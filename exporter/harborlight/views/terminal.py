@@ -1,9 +1,9 @@
-"""A snapshot on a terminal: progress, tasks, open faults."""
+"""A snapshot on a terminal: progress, tasks, open faults, serving pools."""
 
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType
@@ -12,8 +12,10 @@ from rich.table import Table
 from rich.text import Text
 
 from harborlight.ledger.accounts import RETRIES
-from harborlight.ledger.ownership import AttemptState, Fault, Resolution
+from harborlight.ledger.ownership import AttemptState, Fault, Resolution, TrialState
+from harborlight.ledger.pools import PoolStanding
 from harborlight.ledger.standing import JobStanding, RunStanding, TaskStanding
+from harborlight.readings import Number, ReplicaState
 from harborlight.snapshot import Snapshot
 
 _STYLES = {
@@ -39,7 +41,7 @@ _WHOLE_NAME = 32
 
 
 def render(snapshot: Snapshot, *, tasks: bool = True, height: int | None = None) -> RenderableType:
-    """The whole picture: runs, open faults, jobs, tasks.
+    """The whole picture: runs, open faults, jobs, pools, tasks.
 
     ``height``: lines of a screen that cannot be scrolled; tables are then cut to what fits, the
     rows that matter first, and say how many are left out. All text from files is shown as text,
@@ -65,6 +67,8 @@ def render(snapshot: Snapshot, *, tasks: bool = True, height: int | None = None)
         parts += [_jobs(snapshot.jobs[:most], snapshot.at), _rest(snapshot.jobs, most)]
     else:
         parts.append(Text("No Harbor jobs found yet."))
+    for pool in snapshot.pools:
+        parts += [_pool(pool, most), _rest(pool.replicas, most)]
     shown = [run for run in snapshot.runs if run.tasks] if tasks else []
     for run in shown:
         left = None
@@ -244,6 +248,37 @@ def _jobs(jobs: Sequence[JobStanding], now: float) -> Table:
             *([Text(str(job.unreadable_files), style=style)] if unreadable else []),
         )
     return table
+
+
+def _pool(pool: PoolStanding, most: int | None) -> Table:
+    running = pool.trials.get(TrialState.RUNNING, 0)
+    table = _table(f"Pool {pool.title}: {running} trials running")
+    for name in ("replica", "state"):
+        table.add_column(name, overflow="fold")
+    for name in ("requests", "queued", "KV"):
+        table.add_column(name, justify="right", no_wrap=True)
+    for replica in sorted(pool.replicas, key=lambda r: r.state is ReplicaState.UP)[:most]:
+        state = replica.state or "not asked yet"
+        why = f"{state}: {replica.reason}" if replica.reason else state
+        style = {ReplicaState.UP: "green", None: ""}.get(replica.state, "red")
+        name = replica.label
+        for role, numbers in sorted(replica.numbers.items()) or [("", {})]:
+            shown = f"{name} ({role})" if len(replica.numbers) > 1 else name
+            table.add_row(Text(shown), Text(why, style=style), *map(Text, _load(numbers)))
+    return table
+
+
+def _load(numbers: Mapping[Number, float]) -> tuple[str, str, str]:
+    """Requests running and queued, and how full the KV cache is; ``?`` is not known."""
+    running, most = numbers.get(Number.RUNNING), numbers.get(Number.MAX_RUNNING)
+    requests = _count(running) if most is None else f"{_count(running)}/{_count(most)}"
+    used, capacity = numbers.get(Number.KV_USED), numbers.get(Number.KV_CAPACITY)
+    share = "?" if used is None or not capacity else f"{100 * used / capacity:.0f} %"
+    return requests, _count(numbers.get(Number.QUEUED)), share
+
+
+def _count(value: float | None) -> str:
+    return "?" if value is None else f"{value:.0f}"
 
 
 def _moment(seconds: float | None, now: float) -> str:
