@@ -19,6 +19,9 @@ from msgspec.structs import replace as replace_struct
 from harborlight.demo.terminal_bench import TerminalBenchDemo
 from harborlight.labels import MAX_LENGTH, safe_label
 from harborlight.ledger import Ledger, Store
+from harborlight.ledger.book import Rules
+from harborlight.ledger.pools import PoolDefinition
+from harborlight.readings import Latency, Number, ReplicaInfo
 from harborlight.records import TaskRef
 from harborlight.snapshot import CollectorSnapshot, Snapshot
 from harborlight.views.catalogue import CATALOGUE
@@ -27,6 +30,7 @@ from harborlight.views.metrics import Page as MetricsPage
 from support.metrics import knowledge_page, snapshot_of, strict_samples, take_snapshot
 from support.page import Page, assert_promises
 from support.records import Watched, job_record, plan, trial
+from support.replicas import histogram, observed, series, sighting
 
 OM = "application/openmetrics-text"
 
@@ -190,6 +194,59 @@ def test_ceiling(tmp_path: Path) -> None:
     }
     kept = {s.series for s in whole.samples if not s.name.startswith("harborlight_task_")}
     assert {s.series for s in without.samples} == kept
+
+
+def pooled() -> Ledger:
+    """A pool of two replicas: one that answers, one that was never asked."""
+    pool = PoolDefinition("main", "The pool", jobs=(), runs=(), replicas=("r1", "r2"))
+    ledger = Ledger(Store.throw_away(), Rules(pools=(pool,)))
+    ledger.take(
+        observed(
+            sighting(
+                pool="main",
+                at=500.0,
+                info=ReplicaInfo("0.5.23", "tiny", tp=8),
+                requests=20,
+                numbers={Number.RUNNING: 37.0, Number.QUEUED: 4.0, Number.KV_USED: 262300.0},
+                latencies={
+                    Latency.TIME_TO_FIRST_TOKEN: {
+                        series(): histogram({0.1: 3, 2.0: 4, math.inf: 1}, 12.5)
+                    }
+                },
+            )
+        )
+    )
+    return ledger
+
+
+def test_pools() -> None:
+    """What is known of a replica, and no more."""
+    text = knowledge_page(MetricsPage(take_snapshot(pooled())))
+    shown = [line for line in text.splitlines() if line.startswith("harborlight_replica")]
+    expected = """\
+info{dp="",pool="main",pp="",replica="r1",served_model="tiny",tp="8",version="0.5.23"} 1
+up{pool="main",replica="r1"} 1
+state{pool="main",replica="r1",state="up"} 1
+state{pool="main",replica="r1",state="frozen"} 0
+state{pool="main",replica="r1",state="incomplete"} 0
+state{pool="main",replica="r1",state="unreachable"} 0
+state{pool="main",replica="r1",state="no_metrics"} 0
+state{pool="main",replica="r1",state="unauthorized"} 0
+last_complete_timestamp_seconds{pool="main",replica="r1"} 500
+requests_known{pool="main",replica="r1"} 1
+kv_tokens_known{pool="main",replica="r1"} 0
+running_requests{pool="main",replica="r1",role="unified"} 37
+queued_requests{pool="main",replica="r1",role="unified"} 4
+kv_tokens_used{pool="main",replica="r1",role="unified"} 262300
+requests_total{pool="main",replica="r1",role="unified"} 20
+time_to_first_token_seconds_bucket{le="0.1",pool="main",replica="r1",role="unified"} 3
+time_to_first_token_seconds_bucket{le="2.0",pool="main",replica="r1",role="unified"} 7
+time_to_first_token_seconds_bucket{le="+Inf",pool="main",replica="r1",role="unified"} 8
+time_to_first_token_seconds_count{pool="main",replica="r1",role="unified"} 8
+time_to_first_token_seconds_sum{pool="main",replica="r1",role="unified"} 12.5
+"""
+    assert shown == [f"harborlight_replica_{line}" for line in expected.splitlines()]
+    strict_samples(MetricsPage(take_snapshot(pooled())).render(OM)[1].decode())
 
 
 HOSTILE = (

@@ -12,13 +12,17 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from harborlight.ledger import Ledger, Store
+from harborlight.ledger.book import Rules
 from harborlight.ledger.jobs import JobState
 from harborlight.ledger.ownership import AttemptState
+from harborlight.ledger.pools import PoolDefinition
+from harborlight.readings import Number, ReplicaState
 from harborlight.records import TaskRef
 from harborlight.snapshot import Snapshot
 from harborlight.views import terminal
 from support.metrics import take_snapshot
 from support.records import Watched, job_record, plan, trial
+from support.replicas import observed, sighting
 
 DAY = 86_400.0
 NOW = 1_800_000_000.0
@@ -239,3 +243,34 @@ def test_jobs() -> None:
 def test_narrow(width: int) -> None:
     """No line is wider than the terminal, whatever its width."""
     assert shown(world("thirty-characters-for-one-task").ledger, width=width)
+
+
+def test_pools() -> None:
+    """A replica that is not up comes first, with what is the matter; what is not known is ``?``."""
+    pool = PoolDefinition("main", "GLM", jobs=(), runs=(), replicas=("r1", "r2", "r3"))
+    world = Watched(Rules(pools=(pool,)))
+    world.see(job_record("job", plan(3)), trial("a"), trial("b"))
+    known = {
+        Number.RUNNING: 37.0,
+        Number.QUEUED: 4.0,
+        Number.MAX_RUNNING: 64.0,
+        Number.KV_USED: 262_300.0,
+        Number.KV_CAPACITY: 430_000.0,
+    }
+    down = sighting(
+        pool="main",
+        replica="r2",
+        state=ReplicaState.UNREACHABLE,
+        reason="timed out",
+        complete=False,
+    )
+    world.ledger.take(observed(sighting(pool="main", numbers=known), down))
+    lines = shown(world.ledger)
+    start = lines.index("Pool GLM: 2 trials running")
+    assert [line.split() for line in lines[start + 1 : start + 6]] == [
+        ["replica", "state", "requests", "queued", "KV"],
+        ["─" * len(lines[start + 2].strip())],
+        ["r2", "unreachable:", "timed", "out", "?", "?", "?"],
+        ["r3", "not", "asked", "yet", "?", "?", "?"],
+        ["r1", "up", "37/64", "4", "61", "%"],
+    ]
