@@ -11,14 +11,17 @@ import sqlalchemy.exc
 
 from harborlight.ledger import Ledger, Store
 from harborlight.ledger.book import Rules
+from harborlight.ledger.pools import PoolDefinition
 from harborlight.ledger.runs import RunDefinition
 from harborlight.ledger.store import Changes
+from harborlight.readings import ReplicaState
 from harborlight.records import TrialRecord
 from harborlight.service import Reload, Service, Source
 from harborlight.sources.observation import JobSighting, Observation, Problem
 from support.deadline import eventually
 from support.page import Page
 from support.records import job_record, plan, trial
+from support.replicas import observed, sighting
 
 TARGET = 3
 SUCCESS = "harborlight_collector_success"
@@ -486,3 +489,51 @@ def test_a_run_without_jobs_is_named_in_the_log(caplog: pytest.LogCaptureFixture
         service.refresh()
     said = [(r.message, vars(r)["subject"]) for r in caplog.records]
     assert said == [("no job belongs to the run", "mistyped")]
+
+
+class Replicas:
+    """A source of one replica, in the state that a test puts it in."""
+
+    name = "sglang"
+
+    def __init__(self) -> None:
+        self.state = ReplicaState.UP
+        self.reason = ""
+
+    def look(self, now: float) -> Observation:
+        return observed(sighting(at=now, state=self.state, reason=self.reason))
+
+
+def test_a_replica_s_state_is_logged_as_it_changes(caplog: pytest.LogCaptureFixture) -> None:
+    pool = PoolDefinition("pool", "Pool", jobs=(), runs=(), replicas=("r1",))
+    replicas = Replicas()
+    service = Service(Ledger(Store.throw_away(), Rules(pools=(pool,))), [replicas])
+    with caplog.at_level("INFO", logger="harborlight.service"):
+        for state, reason in (
+            (ReplicaState.UP, ""),
+            (ReplicaState.UP, ""),
+            (ReplicaState.UNREACHABLE, "timed out"),
+            (ReplicaState.UNREACHABLE, "timed out"),
+            (ReplicaState.UP, ""),
+        ):
+            replicas.state, replicas.reason = state, reason
+            service.refresh()
+    said = [
+        (r.levelname, vars(r)["subject"], vars(r)["state"], vars(r)["reason"])
+        for r in caplog.records
+        if r.message == "replica state"
+    ]
+    assert said == [
+        ("INFO", "pool/r1", "up", ""),
+        ("WARNING", "pool/r1", "unreachable", "timed out"),
+        ("INFO", "pool/r1", "up", ""),
+    ]
+
+
+def test_a_source_without_jobs_takes_none_away(disk: Disk, jobs: Jobs) -> None:
+    """What knows nothing of jobs cannot tell that a job's directory is gone."""
+    service = Service(Ledger(disk), [jobs, Replicas()])
+    service.refresh()
+    assert shown(service).value("harborlight_run_attempts", state="queued") == TARGET
+    assert service.snapshot is not None
+    assert [job.present for job in service.snapshot.jobs] == [True]
