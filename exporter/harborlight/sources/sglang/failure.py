@@ -29,8 +29,10 @@ class Failure:
 
 
 class Unreadable(Exception):  # noqa: N818 - what it says of an answer
-    """An answer that cannot be read, or not as SGLang's."""
+    """There is no answer, or none that can be read, or not as SGLang's."""
 
-    def __init__(self, reason: str, trouble: Trouble = Trouble.FAILED) -> None:
+    def __init__(
+        self, reason: str, trouble: Trouble = Trouble.FAILED, *, timed_out: bool = False
+    ) -> None:
         super().__init__(reason)
-        self.failure = Failure(trouble, reason)
+        self.failure = Failure(trouble, reason, timed_out)
