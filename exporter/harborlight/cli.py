@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import override
@@ -24,19 +24,31 @@ from rich.console import Console
 from rich.live import Live
 
 from harborlight import __version__
-from harborlight.config import Config, ConfigError, load_config, parse_duration
+from harborlight.config import (
+    Config,
+    ConfigError,
+    PoolConfig,
+    ReplicaConfig,
+    load_config,
+    parse_duration,
+    server_url,
+)
 from harborlight.demo import END_WITH_PARENT
 from harborlight.ledger import Ledger, LedgerError, Store
 from harborlight.ledger.book import Rules
 from harborlight.ledger.faults import Cause
 from harborlight.ledger.outcomes import RewardRule
+from harborlight.ledger.pools import PoolDefinition
 from harborlight.ledger.runs import RunDefinition
 from harborlight.logs import configure_logging
+from harborlight.readings import ReplicaState
 from harborlight.server import ListenError, Sockets, bind, build_app, parse_listen_address, serve
-from harborlight.service import Reload, Service
+from harborlight.service import Reload, Service, Source
 from harborlight.snapshot import CollectorSnapshot, Snapshot, of_ledger
 from harborlight.sources.job_directory import SETTLE_SECONDS, JobDirectorySource
 from harborlight.sources.observation import Observation
+from harborlight.sources.sglang.source import SglangSource
+from harborlight.sources.sglang.targets import ReplicaTarget, Tls
 from harborlight.views import terminal
 from harborlight.views.metrics import Page
 
@@ -85,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"harborlight {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
 
-    serving = commands.add_parser("serve", help="watch jobs and serve /metrics")
+    serving = commands.add_parser("serve", help="watch jobs and replicas, serve /metrics")
     _add_input(serving)
     _add_logging(serving)
     serving.add_argument(
@@ -159,6 +171,13 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
         default=[],
         metavar="PATH",
         help="a jobs folder, a job directory, or a glob of either; repeatable",
+    )
+    parser.add_argument(
+        "--sglang",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="an SGLang server that serves the model, http://HOST:PORT; repeatable",
     )
     parser.add_argument(
         "--config.file", dest="config", type=Path, metavar="FILE", help="the configuration file"
@@ -243,8 +262,8 @@ def _load(arguments: argparse.Namespace) -> Config:
     return load_config(arguments.config) if arguments.config else Config()
 
 
-def _rules(config: Config, *, local_jobs: bool) -> Rules:
-    """The ledger's rules as the configuration says them."""
+def _rules(config: Config, arguments: argparse.Namespace) -> Rules:
+    """The ledger's rules as configuration and flags say them."""
     return Rules(
         runs=tuple(
             RunDefinition(
@@ -268,38 +287,122 @@ def _rules(config: Config, *, local_jobs: bool) -> Rules:
             )
             for run in config.runs
         ),
+        pools=tuple(
+            PoolDefinition(
+                label=pool.name,
+                title=pool.title,
+                jobs=pool.jobs,
+                runs=pool.runs,
+                replicas=tuple(replica.name for replica in pool.replicas),
+                frozen_after=pool.frozen_after,
+            )
+            for pool in _pools(config, arguments)
+        ),
         causes={name: Cause(cause) for name, cause in config.causes.items()},
-        local_jobs=local_jobs or config.local_jobs,
+        local_jobs=arguments.local_jobs or config.local_jobs,
     )
 
 
-def _source(
-    config: Config, jobs: Sequence[str], *, settle_seconds: float = SETTLE_SECONDS
-) -> JobDirectorySource:
-    places = [*jobs, *config.job_places]
-    if not places:
-        raise UsageError("no jobs to watch: give --jobs PATH or jobs: in the configuration file")
-    return JobDirectorySource(places, settle_seconds=settle_seconds)
+def _pools(config: Config, arguments: argparse.Namespace) -> tuple[PoolConfig, ...]:
+    """The configured pools, and the one that ``--sglang`` makes."""
+    if not arguments.sglang:
+        return config.pools
+    urls = []
+    for url in arguments.sglang:
+        try:
+            urls.append(server_url(url))
+        except ConfigError as error:
+            raise UsageError(f"--sglang: {error}") from None
+    configured = {url for p in config.pools for replica in p.replicas for url in replica.servers}
+    if len(set(urls)) < len(urls) or configured.intersection(urls):
+        raise UsageError("--sglang: a server is given twice")
+    if any(pool.name == _FLAG_POOL for pool in config.pools):
+        raise UsageError(f"--sglang: a pool called {_FLAG_POOL} is configured already")
+    replicas = tuple(ReplicaConfig(name=str(number), url=url) for number, url in enumerate(urls, 1))
+    return (*config.pools, PoolConfig(name=_FLAG_POOL, title="SGLang", replicas=replicas))
+
+
+_FLAG_POOL = "sglang"
+
+
+def _targets(pools: Sequence[PoolConfig]) -> tuple[ReplicaTarget, ...]:
+    """Whom to ask for the pools' replicas."""
+    return tuple(
+        ReplicaTarget(
+            pool=pool.name,
+            name=replica.name,
+            urls=replica.servers,
+            data_parallel=replica.data_parallel,
+            api_key=pool.api_key.get_secret_value() if pool.api_key is not None else None,
+            timeout=pool.timeout,
+            scrape_interval=pool.scrape_interval,
+            tls=Tls(
+                ca_file=pool.tls.ca_file,
+                cert_file=pool.tls.cert_file,
+                key_file=pool.tls.key_file,
+                verify=not pool.tls.insecure_skip_verify,
+            ),
+        )
+        for pool in pools
+        for replica in pool.replicas
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """What is looked at. A source that a reload leaves as it was is kept with all it has read."""
+
+    jobs: JobDirectorySource | None
+    sglang: SglangSource | None
+
+    @classmethod
+    def given(
+        cls,
+        config: Config,
+        arguments: argparse.Namespace,
+        *,
+        before: _Sources | None = None,
+        settle_seconds: float = SETTLE_SECONDS,
+    ) -> _Sources:
+        """The sources that configuration and flags name. A UsageError if they name none."""
+        places = [*arguments.jobs, *config.job_places]
+        targets = _targets(_pools(config, arguments))
+        jobs = before.jobs if before is not None else None
+        sglang = before.sglang if before is not None else None
+        fresh = JobDirectorySource(places, settle_seconds=settle_seconds) if places else None
+        if fresh is None or jobs is None or fresh.places != jobs.places:
+            jobs = fresh
+        if sglang is None or sglang.targets != targets:
+            sglang = SglangSource(targets) if targets else None
+        return cls(jobs, sglang)
+
+    @property
+    def all(self) -> tuple[Source, ...]:
+        """Replicas last: of what they wait for, the jobs' news has nothing to fear."""
+        return tuple(source for source in (self.jobs, self.sglang) if source is not None)
+
+    def or_complain(self) -> _Sources:
+        """Themselves; a UsageError if there are none."""
+        if not self.all:
+            raise UsageError(
+                "nothing to watch: give --jobs PATH, --sglang URL or a configuration file with "
+                "jobs: or pools:"
+            )
+        return self
 
 
 def _serve(arguments: argparse.Namespace) -> int:
     configure_logging(arguments.log_level, arguments.log_format)
     config = _load(arguments)
-    source = _source(config, arguments.jobs)
+    sources = _Sources.given(config, arguments).or_complain()
     addresses = [parse_listen_address(text) for text in arguments.listen or [DEFAULT_ADDRESS]]
     given = _interval(arguments.refresh_interval) if arguments.refresh_interval else None
 
     def load() -> Reload:
-        nonlocal source
+        nonlocal sources
         again = _load(arguments)
-        fresh = _source(again, arguments.jobs)
-        if fresh.places != source.places:  # else what it has read need not be read again
-            source = fresh
-        return Reload(
-            _rules(again, local_jobs=arguments.local_jobs),
-            (source,),
-            given or again.refresh_interval,
-        )
+        sources = _Sources.given(again, arguments, before=sources).or_complain()
+        return Reload(_rules(again, arguments), sources.all, given or again.refresh_interval)
 
     with (
         _signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals,
@@ -307,8 +410,8 @@ def _serve(arguments: argparse.Namespace) -> int:
         Store.open_writer(arguments.data_dir) as store,
     ):
         service = Service(
-            Ledger(store, _rules(config, local_jobs=arguments.local_jobs)),
-            [source],
+            Ledger(store, _rules(config, arguments)),
+            sources.all,
             interval=given or config.refresh_interval,
             tasks=arguments.tasks,
         )
@@ -355,45 +458,45 @@ class _Reader:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         config = _load(arguments)
-        self._source: JobDirectorySource | None = None
-        if arguments.jobs or config.job_places or arguments.data_dir is None:
-            self._source = _source(config, arguments.jobs, settle_seconds=_ONE_LOOK_SETTLE_SECONDS)
+        self._sources = _Sources.given(config, arguments, settle_seconds=_ONE_LOOK_SETTLE_SECONDS)
+        if arguments.data_dir is None:
+            self._sources.or_complain()
         self._data_dir: Path | None = arguments.data_dir
-        self._rules = _rules(config, local_jobs=arguments.local_jobs)
+        self._rules = _rules(config, arguments)
         self._ledger: Ledger | None = None
 
+    @property
+    def reads_jobs(self) -> bool:
+        """Whether there are jobs to look at."""
+        return self._sources.jobs is not None
+
     def look(self) -> Snapshot:
-        """What the ledger knows, and what the jobs show beyond it."""
+        """What the ledger knows, and what jobs and replicas show beyond it."""
         if self._data_dir is not None:
             with Store.open_reader(self._data_dir) as store:
                 self._ledger = Ledger(store, self._rules)
-            if self._source is not None:
-                self._source.start_anew()
+            if self._sources.jobs is not None:
+                self._sources.jobs.start_anew()
         elif self._ledger is None:
             self._ledger = Ledger(Store.throw_away(), self._rules)
         ledger = self._ledger
         assert ledger is not None
-        collectors = []
-        if self._source is not None:
-            started = time.monotonic()
-            observation = self._source.look(time.time())
+        collectors = tuple(self._collect(source, ledger) for source in self._sources.all)
+        return replace(of_ledger(ledger, time.time()), collectors=collectors)
+
+    def _collect(self, source: Source, ledger: Ledger) -> CollectorSnapshot:
+        started = time.monotonic()
+        observation = source.look(time.time())
+        ledger.take(observation)
+        if observation.unsettled:
+            time.sleep(_ONE_LOOK_SETTLE_SECONDS)
+            observation = source.look(time.time())
             ledger.take(observation)
-            if observation.unsettled:
-                time.sleep(_ONE_LOOK_SETTLE_SECONDS)
-                observation = self._source.look(time.time())
-                ledger.take(observation)
-            _complain(observation)
-            now = time.time()
-            success = not observation.failures
-            collectors.append(
-                CollectorSnapshot(
-                    self._source.name,
-                    success,
-                    time.monotonic() - started,
-                    now if success else None,
-                )
-            )
-        return replace(of_ledger(ledger, time.time()), collectors=tuple(collectors))
+        _complain(observation)
+        now = time.time()
+        success = not observation.failures
+        took = time.monotonic() - started
+        return CollectorSnapshot(source.name, success, took, now if success else None)
 
 
 def _complain(observation: Observation) -> None:
@@ -401,12 +504,22 @@ def _complain(observation: Observation) -> None:
         log.warning("cannot look", extra={"subject": problem.subject, "reason": problem.reason})
     for problem in observation.problems:
         log.warning("unreadable file", extra={"subject": problem.subject, "reason": problem.reason})
+    for replica in observation.replicas:
+        if replica.state is not ReplicaState.UP:
+            log.warning(
+                "replica state",
+                extra={
+                    "subject": f"{replica.pool}/{replica.replica}",
+                    "state": replica.state.value,
+                    "reason": replica.reason,
+                },
+            )
 
 
 def _metrics(arguments: argparse.Namespace) -> int:
     configure_logging("warn")
     reader = _Reader(arguments)
-    if arguments.data_dir is None:
+    if arguments.data_dir is None and reader.reads_jobs:
         print(
             "harborlight: read once, without a ledger: trials that Harbor retried are missing",
             file=sys.stderr,
@@ -444,9 +557,16 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _check_config(arguments: argparse.Namespace) -> int:
     config = load_config(arguments.file)
-    runs = f"{len(config.runs)} run{'' if len(config.runs) == 1 else 's'}"
-    print(f"{arguments.file}: good, {runs} configured")
+    replicas = sum(len(pool.replicas) for pool in config.pools)
+    counts = [_counted(len(config.runs), "run")]
+    if config.pools:
+        counts += [_counted(len(config.pools), "pool"), _counted(replicas, "replica")]
+    print(f"{arguments.file}: good, {', '.join(counts)} configured")
     return 0
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _forget(arguments: argparse.Namespace) -> int:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import difflib
 import glob
 import math
+import os
 import re
+import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +24,7 @@ from pydantic import (
     ModelWrapValidatorHandler,
     PlainValidator,
     PrivateAttr,
+    SecretStr,
     StrictBool,
     StrictFloat,
     StrictInt,
@@ -458,6 +461,164 @@ def _names_of(tasks: object) -> tuple[str, ...] | None:
             return None
 
 
+_HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252}[A-Za-z0-9])?|[0-9A-Fa-f:.]+")
+
+
+def server_url(value: object) -> str:
+    """A server's base URL; a ConfigError that does not repeat it, for it may have a key in it."""
+    expected = "expected http://HOST:PORT or https://HOST:PORT"
+    if not isinstance(value, str) or not value.isascii() or not value.isprintable():
+        raise ConfigError([expected])
+    try:
+        parts = urllib.parse.urlsplit(value)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        raise ConfigError([expected]) from None
+    if parts.username is not None or parts.password is not None:
+        raise ConfigError(["a user or password does not belong into a URL: use api_key"])
+    if parts.scheme not in ("http", "https") or not host or not _HOST.fullmatch(host):
+        raise ConfigError([expected])
+    if port == 0 or parts.query or parts.fragment or value.endswith(("?", "#")) or " " in value:
+        raise ConfigError([f"{expected}, without ? and #"])
+    return value.rstrip("/")
+
+
+def _server_url(value: Any) -> str:
+    try:
+        return server_url(value)
+    except ConfigError as error:
+        raise _said(str(error)) from None
+
+
+def _file_text(path: Path, what: str) -> str:
+    """A small file's text; a ValueError of ours that shows none of it."""
+    try:
+        with path.open("rb") as file:
+            return file.read(_MAX_KEY_BYTES + 1).decode("ascii")
+    except OSError as error:
+        raise _said(f"'{_path_shown(path)}' cannot be read: {error.strerror}") from None
+    except (UnicodeDecodeError, ValueError):
+        raise _said(f"'{_path_shown(path)}' is not {what}") from None
+
+
+_MAX_KEY_BYTES: Final = 4096
+_A_KEY: Final = "one line of printable ASCII"
+
+
+def _key(text: str, where: str) -> SecretStr:
+    key = text.strip()
+    if not key:
+        raise _said(f"{where} is empty")
+    if len(text) > _MAX_KEY_BYTES or not key.isascii() or not key.isprintable() or " " in key:
+        raise _said(f"{where} is not {_A_KEY}")
+    return SecretStr(key)
+
+
+def _read_api_key(value: Any, info: ValidationInfo) -> SecretStr:
+    """The key itself: read with the configuration, so that a reload takes a new one over."""
+    if isinstance(value, SecretStr):
+        return value
+    match value:
+        case {"env": str(name), **rest} if not rest:
+            if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,199}", name):
+                text = os.environ.get(name)
+                if text is None:
+                    raise _said(f"the environment has no variable {name}")
+                return _key(text, f"the environment's variable {name}")
+        case {"file": str(name), **rest} if not rest:
+            if name and name.isprintable():
+                path = _folder_of(info.context) / Path(name).expanduser()
+                return _key(_file_text(path, _A_KEY), f"'{_path_shown(path)}'")
+    raise _said("expected {env: NAME} or {file: PATH}")
+
+
+def _readable_file(value: Any, info: ValidationInfo) -> str:
+    if not isinstance(value, str) or not value or not value.isprintable():
+        raise _said(f"expected a path, got {_shown(value)}")
+    path = _folder_of(info.context) / Path(value).expanduser()
+    try:
+        with path.open("rb"):
+            return str(path)
+    except OSError as error:
+        raise _said(f"'{_path_shown(path)}' cannot be read: {error.strerror}") from None
+
+
+_ReadableFile = Annotated[str, PlainValidator(_readable_file)]
+_ServerUrl = Annotated[str, PlainValidator(_server_url)]
+
+
+class TlsConfig(_Strict):
+    """How to speak TLS with a pool's servers."""
+
+    ca_file: _ReadableFile | None = None
+    cert_file: _ReadableFile | None = None
+    key_file: _ReadableFile | None = None
+    insecure_skip_verify: Flag = False
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        if self.key_file is not None and self.cert_file is None:
+            raise _said("key_file needs a cert_file")
+        if self.ca_file is not None and self.insecure_skip_verify:
+            raise _said("ca_file has no effect with insecure_skip_verify")
+        return self
+
+
+class ReplicaConfig(_Strict):
+    """One replica: one server, or the nodes of one model server, of which the first is asked.
+
+    ``data_parallel``: its number of data-parallel ranks, for SGLang before 0.5.0.
+    """
+
+    name: RunName
+    url: _ServerUrl | None = Field(default=None, repr=False)
+    urls: tuple[_ServerUrl, ...] | None = Field(default=None, repr=False)
+    data_parallel: Attempts | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.url is None) == (not self.urls):
+            raise _said("expected a url, or several urls of the nodes of one replica")
+        return self
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """The base URLs of its servers."""
+        return self.urls or ((self.url,) if self.url is not None else ())
+
+
+class PoolConfig(_Strict):
+    """Replicas that serve one model. Durations in seconds."""
+
+    name: RunName
+    title: Text = Field(default_factory=lambda data: str(data["name"]))
+    runs: tuple[RunName, ...] = ()
+    jobs: tuple[Glob, ...] = ()
+    api_key: Annotated[SecretStr, PlainValidator(_read_api_key)] | None = None
+    timeout: Annotated[float, _duration("100ms", "1m")] = 5.0
+    scrape_interval: Annotated[float, _duration("100ms", "1h")] = 5.0
+    frozen_after: Annotated[float, _duration("1s", "1h")] = 30.0
+    tls: TlsConfig = TlsConfig()
+    replicas: Annotated[tuple[ReplicaConfig, ...], AfterValidator(_not_empty)]
+
+    @field_validator("replicas", mode="wrap")
+    @classmethod
+    def _names_differ(
+        cls, value: Any, handler: ValidatorFunctionWrapHandler
+    ) -> tuple[ReplicaConfig, ...]:
+        replicas: tuple[ReplicaConfig, ...] = _handled(
+            value, handler, _repeated_names(value, "replicas")
+        )
+        return replicas
+
+    @model_validator(mode="after")
+    def _tls_is_spoken(self) -> Self:
+        plain = any(url.startswith("http:") for replica in self.replicas for url in replica.servers)
+        if plain and self.tls != TlsConfig():
+            raise _several([(("tls",), "has no effect on http:// URLs")])
+        return self
+
+
 class Config(_Strict):
     """The whole configuration. Durations are in seconds; the defaults are those of an empty file.
 
@@ -469,6 +630,7 @@ class Config(_Strict):
     local_jobs: Flag = False
     refresh_interval: Annotated[float, _duration("50ms", "1h")] = 5.0
     runs: tuple[RunConfig, ...] = ()
+    pools: tuple[PoolConfig, ...] = ()
     causes: dict[ExceptionType, _OneCause] = {}
 
     _folder: Path = PrivateAttr(default_factory=Path)
@@ -488,22 +650,66 @@ class Config(_Strict):
     def _names_differ(
         cls, value: Any, handler: ValidatorFunctionWrapHandler
     ) -> tuple[RunConfig, ...]:
-        runs: tuple[RunConfig, ...] = _handled(value, handler, _repeated_names(value))
+        runs: tuple[RunConfig, ...] = _handled(value, handler, _repeated_names(value, "runs"))
         return runs
 
+    @field_validator("pools", mode="wrap")
+    @classmethod
+    def _pools_differ(
+        cls, value: Any, handler: ValidatorFunctionWrapHandler
+    ) -> tuple[PoolConfig, ...]:
+        pools: tuple[PoolConfig, ...] = _handled(value, handler, _repeated_names(value, "pools"))
+        return pools
 
-def _repeated_names(runs: object) -> list[tuple[Place, str]]:
-    """Found in what was written, so that a run with another error is minded, too."""
-    if not isinstance(runs, list | tuple):
+    @model_validator(mode="after")
+    def _pools_fit(self) -> Self:
+        errors = [*_unknown_runs(self.pools, self.runs), *_repeated_servers(self.pools)]
+        if len(self.pools) > 1:
+            errors += [
+                (("pools", position), "of several pools each needs runs or jobs that use it")
+                for position, pool in enumerate(self.pools)
+                if not pool.runs and not pool.jobs
+            ]
+        if errors:
+            raise _several(errors)
+        return self
+
+
+def _unknown_runs(
+    pools: Sequence[PoolConfig], runs: Sequence[RunConfig]
+) -> Iterator[tuple[Place, str]]:
+    names = [run.name for run in runs]
+    for position, pool in enumerate(pools):
+        for place, name in enumerate(pool.runs):
+            if name not in names:
+                hint = _did_you_mean(name, names)
+                yield ("pools", position, "runs", place), f"no run is called {_shown(name)}{hint}"
+
+
+def _repeated_servers(pools: Sequence[PoolConfig]) -> Iterator[tuple[Place, str]]:
+    """Asked twice, a server's numbers would count twice."""
+    first: dict[str, str] = {}
+    for position, pool in enumerate(pools):
+        for number, replica in enumerate(pool.replicas):
+            for url in replica.servers:
+                place: Place = ("pools", position, "replicas", number)
+                if url in first:
+                    yield place, f"one of its URLs is also one of {first[url]}"
+                first.setdefault(url, f"pools[{position}].replicas[{number}]")
+
+
+def _repeated_names(entries: object, key: str) -> list[tuple[Place, str]]:
+    """Found in what was written, so that an entry with another error is minded, too."""
+    if not isinstance(entries, list | tuple):
         return []
     first: dict[str, int] = {}
     errors: list[tuple[Place, str]] = []
-    for position, run in enumerate(runs):
-        name = run.get("name") if isinstance(run, Mapping) else getattr(run, "name", None)
+    for position, entry in enumerate(entries):
+        name = entry.get("name") if isinstance(entry, Mapping) else getattr(entry, "name", None)
         if not isinstance(name, str):
             continue
         if name in first:
-            text = f"{_shown(name)} is the name of runs[{first[name]}] already"
+            text = f"{_shown(name)} is the name of {key}[{first[name]}] already"
             errors.append(((position, "name"), text))
         first.setdefault(name, position)
     return errors

@@ -129,9 +129,8 @@ def _followers_trouble(servers: Sequence[ServerAnswers]) -> Failure | None:
 
 def _dp_size(leader: ServerAnswers, configured: int | None) -> int | None:
     """How many data-parallel ranks there are, by whoever knows."""
-    if leader.info is not None and leader.info.dp is not None:
-        return leader.info.dp
-    return len(leader.rows) or configured
+    told = leader.info.dp if leader.info is not None else None
+    return max(told or 0, len(leader.rows)) or configured
 
 
 def _numbers(
