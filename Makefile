@@ -5,12 +5,14 @@
 # make lock     requirements.lock again, from pyproject.toml (UPGRADE=1: newest versions)
 # make docs     the table of metrics in README.md, from the catalogue
 # make bench    the benchmarks
+# make e2e-sglang    a real SGLang server on this machine's processor (10 GB; HARBORLIGHT_SGLANG_VENV:
+#                    an environment that has it already)
 # make clean    remove what the above made
 
 BIN := .venv/bin
 CODE := $(wildcard exporter tests dashboards)
 
-.PHONY: setup demo test packages lint lock docs bench clean
+.PHONY: setup demo test packages lint lock docs bench e2e-sglang clean
 
 setup:
 	@.ci/setup
@@ -44,6 +46,10 @@ docs: setup
 bench: setup
 	$(BIN)/python -m pytest tests/benchmarks -q -s
 
+e2e-sglang: setup packages
+	[ -n "$(HARBORLIGHT_SGLANG_VENV)" ] || tests/sglang/install
+	$(BIN)/python -m pytest tests/sglang -v -s
+
 clean:
-	rm -rf .venv .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf .venv .venv-sglang .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -78,6 +78,15 @@ def snapshots(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _unpack("harbor-snapshots", tmp_path_factory.mktemp("recorded-snapshots"))
 
 
+@pytest.fixture(scope="session")
+def sglang(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What SGLang servers answered: ``sglang-expositions/*.txt`` and ``http/*``. Read only."""
+    target = tmp_path_factory.mktemp("recorded-sglang")
+    with tarfile.open(TESTS / "fixtures" / "sglang-expositions.tar.gz") as archive:
+        archive.extractall(target, filter="data")
+    return target
+
+
 @pytest.fixture
 def copy_jobs(harbor_jobs: Path, tmp_path: Path) -> Callable[..., Path]:
     """Copy recorded jobs by name into one fresh jobs directory, and return that."""

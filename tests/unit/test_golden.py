@@ -18,7 +18,15 @@ from typing import Any
 import pytest
 
 from harborlight.ledger import Ledger, Store
+from harborlight.ledger.book import Rules
+from harborlight.ledger.pools import PoolDefinition
+from harborlight.readings import ReplicaSighting
 from harborlight.sources.job_directory import JobDirectorySource
+from harborlight.sources.observation import Observation
+from harborlight.sources.sglang.answers import read_loads
+from harborlight.sources.sglang.failure import Failure, Trouble
+from harborlight.sources.sglang.page import PageReading, read_page
+from harborlight.sources.sglang.replica import ServerAnswers, sighting
 from harborlight.views.metrics import Page as MetricsPage
 from support.metrics import knowledge_page, snapshot_of
 from support.page import Page, assert_promises
@@ -31,7 +39,17 @@ CASES = {
     "crash-sigkill.before-resume": ("crash-sigkill.before-resume",),
     "diff-src+diff-new": ("diff-src", "diff-new"),
     "third-party": (),
+    "pools": ("retry-2",),
 }
+REPLICAS = {
+    "pipeline": "real-0.5.23-cpu-pp2-idle.txt",
+    "ranks": "0.5.20-tp8-dp2-attn.txt",
+    "prefill": "0.5.23-pd-prefill.txt",
+    "lost-rank": "0.5.23-dead-scheduler.txt",
+    "loads": "real-0.5.23-cpu-dp2-busy.txt",
+    "gone": "",
+}
+"""A pool's replicas by the page that their one look brought; one tells its loads, too."""
 FORMATS = {"prom": "text/plain", "om": "application/openmetrics-text"}
 
 _LINE = re.compile(r"(?P<series>(?P<name>\w+)(?:\{.*\})?) (?P<value>\S+)")
@@ -53,13 +71,30 @@ def _normalised(line: str) -> str:
     return line
 
 
+def look_at(pool: str, replica: str, page: Path) -> ReplicaSighting:
+    """What a look brings that finds this page, or nothing."""
+    answer: PageReading | Failure = Failure(Trouble.FAILED, "timed out", timed_out=True)
+    if page.is_file():
+        answer = read_page(page.read_bytes(), replica)
+    loads = None
+    if replica == "loads":
+        loads = read_loads((page.parents[1] / "http/dp2_v1_loads.json").read_bytes())
+    return sighting(pool, replica, 1000.0, [ServerAnswers(replica, answer, loads)])
+
+
 @pytest.fixture(scope="module")
-def pages(harbor_jobs: Path, third_party: Path) -> dict[str, dict[str, str]]:
+def pages(harbor_jobs: Path, third_party: Path, sglang: Path) -> dict[str, dict[str, str]]:
     """Every case's page in both formats, not normalised."""
     found = {}
+    pool = PoolDefinition("glm", "GLM", jobs=(), runs=(), replicas=tuple(REPLICAS))
     for case, jobs in CASES.items():
         places = [harbor_jobs / job for job in jobs] or [third_party / PA_UM]
-        snapshot = snapshot_of(*places)
+        ledger = Ledger(Store.throw_away(), Rules(pools=(pool,) if case == "pools" else ()))
+        if case == "pools":
+            recorded = sglang / "sglang-expositions"
+            looks = tuple(look_at("glm", name, recorded / page) for name, page in REPLICAS.items())
+            ledger.take(Observation(replicas=looks))
+        snapshot = snapshot_of(*places, ledger=ledger)
         # 75 more tasks show nothing that the six of a small job do not.
         whole = MetricsPage(snapshot, tasks=bool(jobs))
         found[case] = {name: knowledge_page(whole, accept) for name, accept in FORMATS.items()}
@@ -148,6 +183,37 @@ def test_published_results(pages: dict[str, dict[str, str]]) -> None:
     assert page.sum("harborlight_run_target_known") == 0
     assert page.find("harborlight_run_attempts_target") == []
     assert page.sum("harborlight_run_attempts", state="scored") == 74
+
+
+def test_by_hand_pools() -> None:
+    """Each request once: TP 8 with two data-parallel ranks has 37 + 12, whoever repeats them."""
+    page = Page((GOLDEN / "pools.prom").read_text("utf-8"))
+    replica = "harborlight_replica"
+
+    def shown(name: str) -> dict[str, float]:
+        return {dict(s.labels)["replica"]: s.value for s in page.find(f"{replica}_{name}")}
+
+    up = {"pipeline": 1, "ranks": 1, "prefill": 1, "loads": 1}
+    assert shown("up") == {**up, "lost-rank": 0, "gone": 0}
+    assert page.value(f"{replica}_state", replica="lost-rank", state="incomplete") == 1
+    assert page.value(f"{replica}_state", replica="gone", state="unreachable") == 1
+    running = {"pipeline": 0, "ranks": 49, "prefill": 37, "loads": 20}
+    assert shown("running_requests") == running
+    assert shown("queued_requests") == {"pipeline": 0, "ranks": 5, "prefill": 4, "loads": 20}
+    # The loads are younger than the page, which says 722 + 672.
+    used = {"pipeline": 0, "ranks": 348_300, "prefill": 262_300, "loads": 592 + 592}
+    assert shown("kv_tokens_used") == used
+    capacity = {"pipeline": 4096, "ranks": 860_000, "prefill": 430_000, "loads": 2 * 4096}
+    assert shown("kv_tokens_capacity") == capacity
+    assert shown("max_running_requests") == {"loads": 2 * 2048}
+    assert page.value(f"{replica}_requests_total", replica="ranks", role="unified") == 20
+    assert page.value(f"{replica}_requests_total", replica="prefill", role="prefill") == 20
+    assert page.sum(f"{replica}_time_to_first_token_seconds_count", replica="ranks") == 20
+    # What `retry-2` says of itself: six trials, four scored, two lost.
+    assert page.value("harborlight_pool_trials", state="scored") == 4
+    assert page.value("harborlight_pool_trials", state="faulted") == 2
+    assert page.value("harborlight_pool_trials", state="running") == 0
+    assert page.value("harborlight_pool_retries_total") == page.sum("harborlight_run_retries_total")
 
 
 # The recount: nothing but the JSON files and sums.

@@ -9,6 +9,7 @@ An entry is a comma-separated list of steps:
 ``err:NAME``    raise an exception of that type
 ``hang``        never end
 ``wait:GATE``   go on once the gate is open (see ``open_gate``)
+``ask:TOKENS``  have the SGLang server at ``$MODEL_SERVER`` generate that many, report its usage
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import os
 from pathlib import Path
 from typing import Any, override
 
+import requests
 from harbor.agents.base import BaseAgent
 from harbor.environments.base import BaseEnvironment
 from harbor.models.agent.context import AgentContext
@@ -83,5 +86,23 @@ class ScriptedAgent(BaseAgent):
                     # A file is the only sign that the test gives.
                     while not gate_path(self._state, argument).exists():  # noqa: ASYNC110
                         await asyncio.sleep(0.02)
+                case "ask":
+                    usage = await asyncio.to_thread(_generate, int(argument))
+                    context.n_input_tokens = usage["prompt_tokens"]
+                    context.n_cache_tokens = usage["cached_tokens"]
+                    context.n_output_tokens = usage["completion_tokens"]
                 case _:
                     raise ValueError(f"unknown step {step!r} in the script")
+
+
+def _generate(tokens: int) -> dict[str, int]:
+    """Ask the model server for exactly that many tokens; what it says it used."""
+    sampling = {"max_new_tokens": tokens, "ignore_eos": True, "temperature": 0}
+    answer = requests.post(
+        f"{os.environ['MODEL_SERVER']}/generate",
+        json={"text": "a task", "sampling_params": sampling},
+        timeout=600,
+    )
+    answer.raise_for_status()
+    usage: dict[str, int] = answer.json()["meta_info"]
+    return usage

@@ -1,0 +1,1 @@
+"""Stands in for vLLM, which SGLang imports on processors without AMX and never calls here."""
