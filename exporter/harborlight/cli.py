@@ -41,7 +41,7 @@ from harborlight.ledger.outcomes import RewardRule
 from harborlight.ledger.pools import PoolDefinition
 from harborlight.ledger.runs import RunDefinition
 from harborlight.logs import configure_logging
-from harborlight.readings import ReplicaState
+from harborlight.readings import ReplicaSighting, ReplicaState
 from harborlight.server import ListenError, Sockets, bind, build_app, parse_listen_address, serve
 from harborlight.service import Reload, Service, Source
 from harborlight.snapshot import CollectorSnapshot, Snapshot, of_ledger
@@ -63,6 +63,10 @@ _END_SECONDS = 10.0
 _ONE_LOOK_SETTLE_SECONDS = 1.0
 """A single look has no later one to tell a file that is being written from a broken one: it waits
 this long for the writer."""
+
+
+_FLAG_POOL = "sglang"
+"""The pool that ``--sglang`` makes."""
 
 
 class UsageError(Exception):
@@ -322,9 +326,6 @@ def _pools(config: Config, arguments: argparse.Namespace) -> tuple[PoolConfig, .
     return (*config.pools, PoolConfig(name=_FLAG_POOL, title="SGLang", replicas=replicas))
 
 
-_FLAG_POOL = "sglang"
-
-
 def _targets(pools: Sequence[PoolConfig]) -> tuple[ReplicaTarget, ...]:
     """Whom to ask for the pools' replicas."""
     return tuple(
@@ -364,7 +365,7 @@ class _Sources:
         before: _Sources | None = None,
         settle_seconds: float = SETTLE_SECONDS,
     ) -> _Sources:
-        """The sources that configuration and flags name. A UsageError if they name none."""
+        """The sources that configuration and flags name."""
         places = [*arguments.jobs, *config.job_places]
         targets = _targets(_pools(config, arguments))
         jobs = before.jobs if before is not None else None
@@ -378,7 +379,7 @@ class _Sources:
 
     @property
     def all(self) -> tuple[Source, ...]:
-        """Replicas last: of what they wait for, the jobs' news has nothing to fear."""
+        """Jobs first: their news need not wait for a replica that hangs."""
         return tuple(source for source in (self.jobs, self.sglang) if source is not None)
 
     def or_complain(self) -> _Sources:
@@ -464,6 +465,7 @@ class _Reader:
         self._data_dir: Path | None = arguments.data_dir
         self._rules = _rules(config, arguments)
         self._ledger: Ledger | None = None
+        self._replicas: dict[tuple[str, str], ReplicaSighting] = {}
 
     @property
     def reads_jobs(self) -> bool:
@@ -477,6 +479,9 @@ class _Reader:
                 self._ledger = Ledger(store, self._rules)
             if self._sources.jobs is not None:
                 self._sources.jobs.start_anew()
+            # A replica is not asked at every look. What it counted then may be behind the ledger.
+            before = (replace(replica, complete=False) for replica in self._replicas.values())
+            self._ledger.take(Observation(replicas=tuple(before)))
         elif self._ledger is None:
             self._ledger = Ledger(Store.throw_away(), self._rules)
         ledger = self._ledger
@@ -492,6 +497,7 @@ class _Reader:
             time.sleep(_ONE_LOOK_SETTLE_SECONDS)
             observation = source.look(time.time())
             ledger.take(observation)
+        self._replicas.update({(seen.pool, seen.replica): seen for seen in observation.replicas})
         _complain(observation)
         now = time.time()
         success = not observation.failures

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import glob
 import math
@@ -11,7 +12,7 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self, get_args, override
+from typing import Annotated, Any, BinaryIO, Final, Literal, Self, get_args, override
 
 import yaml
 from pydantic import (
@@ -103,6 +104,8 @@ def _shown(value: object) -> str:
             return "nothing"
         case bool():
             return "true" if value else "false"
+        case str() if "://" in value:
+            return "a URL"  # wherever one is put by mistake: a key may be in it
         case str():
             shown = "".join(c if c.isprintable() else repr(c)[1:-1] for c in value)
             return f"'{shown if len(shown) <= _SHOWN_LENGTH else shown[:_SHOWN_LENGTH] + '...'}'"
@@ -234,6 +237,7 @@ RunName = Annotated[
         text=True,
     ),
 ]
+RunRef = Annotated[StrictStr, _matching(r".{1,100}"), _expects("the name of a run", text=True)]
 ExceptionType = Annotated[
     StrictStr,
     _matching(r"[A-Za-z_][A-Za-z0-9_.]{0,79}"),
@@ -248,6 +252,7 @@ Attempts = Annotated[
     _expects("a whole number >= 1"),
     AfterValidator(_at_most_attempts),
 ]
+Ranks = Annotated[StrictInt, Field(ge=1, le=100_000), _expects("a whole number from 1 to 100000")]
 Threshold = Annotated[StrictFloat, AfterValidator(_finite), _expects("a finite number")]
 CauseName = Literal["container", "serving", "agent", "verifier"]
 _OneCause = Annotated[CauseName, _expects(f"one of {', '.join(get_args(CauseName))}")]
@@ -461,26 +466,36 @@ def _names_of(tasks: object) -> tuple[str, ...] | None:
             return None
 
 
-_HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,252}[A-Za-z0-9])?|[0-9A-Fa-f:.]+")
+_HOST: Final = re.compile(
+    r"([A-Za-z0-9]([A-Za-z0-9._-]{0,252}[A-Za-z0-9])?|\[[0-9A-Fa-f:.]+\])(:[0-9]*)?"
+)
+_PATH: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%/-]*")
+_PORTS: Final = {"http": 80, "https": 443}
 
 
 def server_url(value: object) -> str:
-    """A server's base URL; a ConfigError that does not repeat it, for it may have a key in it."""
-    expected = "expected http://HOST:PORT or https://HOST:PORT"
-    if not isinstance(value, str) or not value.isascii() or not value.isprintable():
-        raise ConfigError([expected])
+    """A server's base URL, every one in one spelling; a ConfigError that does not repeat it."""
+    expected = ConfigError(["expected http://HOST:PORT or https://HOST:PORT"])
+    # urlsplit() would take out spaces and line breaks.
+    if not isinstance(value, str) or not re.fullmatch(r"[!-~]{1,2000}", value):
+        raise expected
     try:
         parts = urllib.parse.urlsplit(value)
         host, port = parts.hostname, parts.port
     except ValueError:
-        raise ConfigError([expected]) from None
-    if parts.username is not None or parts.password is not None:
-        raise ConfigError(["a user or password does not belong into a URL: use api_key"])
-    if parts.scheme not in ("http", "https") or not host or not _HOST.fullmatch(host):
-        raise ConfigError([expected])
-    if port == 0 or parts.query or parts.fragment or value.endswith(("?", "#")) or " " in value:
-        raise ConfigError([f"{expected}, without ? and #"])
-    return value.rstrip("/")
+        raise expected from None
+    if "@" in parts.netloc:
+        raise ConfigError(["a user or password does not belong into a URL, use api_key"])
+    if parts.scheme not in _PORTS or not host or port == 0:
+        raise expected
+    if "?" in value or "#" in value:
+        raise ConfigError([f"{expected} without anything from ? or # on"])
+    if not _HOST.fullmatch(parts.netloc) or not _PATH.fullmatch(parts.path):
+        raise expected
+    shown = f"[{host}]" if ":" in host else host
+    if port is not None and port != _PORTS[parts.scheme]:
+        shown += f":{port}"
+    return f"{parts.scheme}://{shown}{parts.path.rstrip('/')}"
 
 
 def _server_url(value: Any) -> str:
@@ -490,27 +505,35 @@ def _server_url(value: Any) -> str:
         raise _said(str(error)) from None
 
 
-def _file_text(path: Path, what: str) -> str:
-    """A small file's text; a ValueError of ours that shows none of it."""
-    try:
-        with path.open("rb") as file:
-            return file.read(_MAX_KEY_BYTES + 1).decode("ascii")
-    except OSError as error:
-        raise _said(f"'{_path_shown(path)}' cannot be read: {error.strerror}") from None
-    except (UnicodeDecodeError, ValueError):
-        raise _said(f"'{_path_shown(path)}' is not {what}") from None
+def _a_list(value: Any) -> Any:
+    if not isinstance(value, list | tuple):
+        raise _said(f"expected a list, got {_kind(value)}")
+    return value
+
+
+def _a_mapping(value: Any) -> Any:
+    if not isinstance(value, Mapping | BaseModel):
+        raise _said(f"expected a mapping, got {_kind(value)}")
+    return value
+
+
+def _kind(value: object) -> str:
+    # Text in a server's or key's place may be an address or the key.
+    return "text" if isinstance(value, str) else _shown(value)
 
 
 _MAX_KEY_BYTES: Final = 4096
-_A_KEY: Final = "one line of printable ASCII"
 
 
-def _key(text: str, where: str) -> SecretStr:
-    key = text.strip()
+def _key(data: bytes, where: str) -> SecretStr:
+    """The key in a file or variable; what is wrong with it is said without showing it."""
+    if len(data) > _MAX_KEY_BYTES:
+        raise _said(f"{where} is larger than {_MAX_KEY_BYTES // 1024} KiB")
+    key = data.decode("latin-1").strip()
     if not key:
         raise _said(f"{where} is empty")
-    if len(text) > _MAX_KEY_BYTES or not key.isascii() or not key.isprintable() or " " in key:
-        raise _said(f"{where} is not {_A_KEY}")
+    if not key.isascii() or not key.isprintable():
+        raise _said(f"{where} is not one line of printable ASCII")
     return SecretStr(key)
 
 
@@ -518,33 +541,40 @@ def _read_api_key(value: Any, info: ValidationInfo) -> SecretStr:
     """The key itself: read with the configuration, so that a reload takes a new one over."""
     if isinstance(value, SecretStr):
         return value
-    match value:
-        case {"env": str(name), **rest} if not rest:
-            if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,199}", name):
-                text = os.environ.get(name)
-                if text is None:
+    if isinstance(value, Mapping) and len(value) == 1:
+        match value:
+            case {"env": str(name)} if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,199}", name):
+                data = os.environb.get(os.fsencode(name))
+                if data is None:
                     raise _said(f"the environment has no variable {name}")
-                return _key(text, f"the environment's variable {name}")
-        case {"file": str(name), **rest} if not rest:
-            if name and name.isprintable():
+                return _key(data, f"the environment's variable {name}")
+            case {"file": str(name)} if name and name.isprintable():
                 path = _folder_of(info.context) / Path(name).expanduser()
-                return _key(_file_text(path, _A_KEY), f"'{_path_shown(path)}'")
+                with _opened(path) as file:
+                    return _key(file.read(_MAX_KEY_BYTES + 1), f"'{_path_shown(path)}'")
     raise _said("expected {env: NAME} or {file: PATH}")
 
 
-def _readable_file(value: Any, info: ValidationInfo) -> str:
-    if not isinstance(value, str) or not value or not value.isprintable():
-        raise _said(f"expected a path, got {_shown(value)}")
-    path = _folder_of(info.context) / Path(value).expanduser()
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[BinaryIO]:
     try:
-        with path.open("rb"):
-            return str(path)
+        with path.open("rb") as file:
+            yield file
     except OSError as error:
         raise _said(f"'{_path_shown(path)}' cannot be read: {error.strerror}") from None
 
 
-_ReadableFile = Annotated[str, PlainValidator(_readable_file)]
+def _readable_file(value: str, info: ValidationInfo) -> str:
+    path = _folder_of(info.context) / Path(value).expanduser()
+    with _opened(path):
+        return str(path)
+
+
 _ServerUrl = Annotated[str, PlainValidator(_server_url)]
+_ServerUrls = Annotated[
+    tuple[_ServerUrl, ...], AfterValidator(_not_empty), BeforeValidator(_a_list)
+]
+_ReadableFile = Annotated[PathText, AfterValidator(_readable_file)]
 
 
 class TlsConfig(_Strict):
@@ -557,10 +587,13 @@ class TlsConfig(_Strict):
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
+        errors: list[tuple[Place, str]] = []
         if self.key_file is not None and self.cert_file is None:
-            raise _said("key_file needs a cert_file")
+            errors.append((("key_file",), "it needs cert_file, too"))
         if self.ca_file is not None and self.insecure_skip_verify:
-            raise _said("ca_file has no effect with insecure_skip_verify")
+            errors.append((("ca_file",), "it has no effect with insecure_skip_verify: true"))
+        if errors:
+            raise _several(errors)
         return self
 
 
@@ -572,13 +605,15 @@ class ReplicaConfig(_Strict):
 
     name: RunName
     url: _ServerUrl | None = Field(default=None, repr=False)
-    urls: tuple[_ServerUrl, ...] | None = Field(default=None, repr=False)
-    data_parallel: Attempts | None = None
+    urls: _ServerUrls | None = Field(default=None, repr=False)
+    data_parallel: Ranks | None = None
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
-        if (self.url is None) == (not self.urls):
-            raise _said("expected a url, or several urls of the nodes of one replica")
+        if self.url is None and self.urls is None:
+            raise _said("the key 'url' (or 'urls') is missing")
+        if self.url is not None and self.urls is not None:
+            raise _said("expected url or urls, got both")
         return self
 
     @property
@@ -592,14 +627,18 @@ class PoolConfig(_Strict):
 
     name: RunName
     title: Text = Field(default_factory=lambda data: str(data["name"]))
-    runs: tuple[RunName, ...] = ()
+    runs: Annotated[tuple[RunRef, ...], WrapValidator(_all_different)] = ()
     jobs: tuple[Glob, ...] = ()
     api_key: Annotated[SecretStr, PlainValidator(_read_api_key)] | None = None
     timeout: Annotated[float, _duration("100ms", "1m")] = 5.0
     scrape_interval: Annotated[float, _duration("100ms", "1h")] = 5.0
     frozen_after: Annotated[float, _duration("1s", "1h")] = 30.0
-    tls: TlsConfig = TlsConfig()
-    replicas: Annotated[tuple[ReplicaConfig, ...], AfterValidator(_not_empty)]
+    tls: Annotated[TlsConfig, BeforeValidator(_a_mapping)] = TlsConfig()
+    replicas: Annotated[
+        tuple[Annotated[ReplicaConfig, BeforeValidator(_a_mapping)], ...],
+        AfterValidator(_not_empty),
+        BeforeValidator(_a_list),
+    ]
 
     @field_validator("replicas", mode="wrap")
     @classmethod
@@ -615,7 +654,7 @@ class PoolConfig(_Strict):
     def _tls_is_spoken(self) -> Self:
         plain = any(url.startswith("http:") for replica in self.replicas for url in replica.servers)
         if plain and self.tls != TlsConfig():
-            raise _several([(("tls",), "has no effect on http:// URLs")])
+            raise _several([(("tls",), "it has no effect on a replica whose URL is http")])
         return self
 
 
@@ -630,7 +669,9 @@ class Config(_Strict):
     local_jobs: Flag = False
     refresh_interval: Annotated[float, _duration("50ms", "1h")] = 5.0
     runs: tuple[RunConfig, ...] = ()
-    pools: tuple[PoolConfig, ...] = ()
+    pools: Annotated[
+        tuple[Annotated[PoolConfig, BeforeValidator(_a_mapping)], ...], BeforeValidator(_a_list)
+    ] = ()
     causes: dict[ExceptionType, _OneCause] = {}
 
     _folder: Path = PrivateAttr(default_factory=Path)
@@ -661,51 +702,65 @@ class Config(_Strict):
         pools: tuple[PoolConfig, ...] = _handled(value, handler, _repeated_names(value, "pools"))
         return pools
 
-    @model_validator(mode="after")
-    def _pools_fit(self) -> Self:
-        errors = [*_unknown_runs(self.pools, self.runs), *_repeated_servers(self.pools)]
-        if len(self.pools) > 1:
+    @model_validator(mode="wrap")
+    @classmethod
+    def _pools_fit(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        pools = _entries(value, "pools")
+        errors = [*_unknown_runs(pools, _entries(value, "runs")), *_repeated_servers(pools)]
+        if len(pools) > 1:
             errors += [
-                (("pools", position), "of several pools each needs runs or jobs that use it")
-                for position, pool in enumerate(self.pools)
-                if not pool.runs and not pool.jobs
+                (("pools", position), "one of several pools needs the runs or jobs that use it")
+                for position, pool in enumerate(pools)
+                if not _part(pool, "runs") and not _part(pool, "jobs")
             ]
-        if errors:
-            raise _several(errors)
-        return self
+        return _handled(value, handler, errors)
 
 
-def _unknown_runs(
-    pools: Sequence[PoolConfig], runs: Sequence[RunConfig]
-) -> Iterator[tuple[Place, str]]:
-    names = [run.name for run in runs]
+# What is found in what was written, so that an entry with another error is minded, too.
+
+
+def _part(entry: object, key: str) -> object:
+    return entry.get(key) if isinstance(entry, Mapping) else getattr(entry, key, None)
+
+
+def _entries(entry: object, key: str) -> Sequence[object]:
+    entries = _part(entry, key)
+    return entries if isinstance(entries, list | tuple) else ()
+
+
+def _unknown_runs(pools: Sequence[object], runs: Sequence[object]) -> Iterator[tuple[Place, str]]:
+    names = [name for run in runs if isinstance(name := _part(run, "name"), str)]
     for position, pool in enumerate(pools):
-        for place, name in enumerate(pool.runs):
-            if name not in names:
+        for place, name in enumerate(_entries(pool, "runs")):
+            if isinstance(name, str) and name and name not in names:
                 hint = _did_you_mean(name, names)
                 yield ("pools", position, "runs", place), f"no run is called {_shown(name)}{hint}"
 
 
-def _repeated_servers(pools: Sequence[PoolConfig]) -> Iterator[tuple[Place, str]]:
+def _repeated_servers(pools: Sequence[object]) -> Iterator[tuple[Place, str]]:
     """Asked twice, a server's numbers would count twice."""
-    first: dict[str, str] = {}
+    first: dict[str, Place] = {}
     for position, pool in enumerate(pools):
-        for number, replica in enumerate(pool.replicas):
-            for url in replica.servers:
-                place: Place = ("pools", position, "replicas", number)
-                if url in first:
-                    yield place, f"one of its URLs is also one of {first[url]}"
-                first.setdefault(url, f"pools[{position}].replicas[{number}]")
+        for number, replica in enumerate(_entries(pool, "replicas")):
+            at: Place = ("pools", position, "replicas", number)
+            written = [((*at, "url"), _part(replica, "url"))]
+            written += [
+                ((*at, "urls", place), url) for place, url in enumerate(_entries(replica, "urls"))
+            ]
+            for place, url in written:
+                with contextlib.suppress(ConfigError):
+                    same = first.setdefault(server_url(url), place)
+                    if same != place:
+                        yield place, f"the same URL as {_path_to(same)}"
 
 
 def _repeated_names(entries: object, key: str) -> list[tuple[Place, str]]:
-    """Found in what was written, so that an entry with another error is minded, too."""
     if not isinstance(entries, list | tuple):
         return []
     first: dict[str, int] = {}
     errors: list[tuple[Place, str]] = []
     for position, entry in enumerate(entries):
-        name = entry.get("name") if isinstance(entry, Mapping) else getattr(entry, "name", None)
+        name = _part(entry, "name")
         if not isinstance(name, str):
             continue
         if name in first:
@@ -785,6 +840,11 @@ def _path_shown(path: Path) -> str:
 
 
 def _about(place: Place, what: str) -> str:
+    shown = _path_to(place)
+    return f"{shown}: {what}" if shown else what
+
+
+def _path_to(place: Place) -> str:
     shown = ""
     for part in place:
         if isinstance(part, int):
@@ -793,7 +853,7 @@ def _about(place: Place, what: str) -> str:
             shown += f".{part}" if shown else part
         else:
             shown += f"[{_shown(part)}]"
-    return f"{shown}: {what}" if shown else what
+    return shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import http.client
+import http.server
 import os
 import re
 import signal
@@ -15,12 +16,13 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import IO
+from typing import IO, Self, override
 
 import pytest
 
 import harborlight
-from harborlight.cli import main
+from harborlight.cli import UsageError, _parser, _Reader, _rules, _Sources, main
+from harborlight.config import Config, load_config
 from harborlight.demo.replay import write_finished_job
 from harborlight.ledger import Ledger, Store
 from harborlight.service import Service
@@ -148,8 +150,11 @@ def test_an_unknown_command_is_answered_with_the_usage(here: Here, arguments: li
 
 
 @pytest.mark.parametrize("name", ["serve", "metrics", "status"])
-def test_no_jobs_given(here: Here, name: str) -> None:
-    assert here.refused(name).startswith("no jobs to watch: give --jobs PATH or jobs:")
+def test_nothing_to_watch(here: Here, name: str) -> None:
+    assert here.refused(name) == (
+        "nothing to watch: give --jobs PATH, --sglang URL or a configuration file with "
+        "jobs: or pools:"
+    )
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.0.0.1:http", "::1:9", "127.0.0.1:70000"])
@@ -222,6 +227,19 @@ def test_check_config(here: Here, tmp_path: Path) -> None:
     assert here.refused("check-config", tmp_path / "none").endswith("No such file or directory")
 
 
+def test_check_config_counts_pools_and_shows_no_address(here: Here, tmp_path: Path) -> None:
+    file = tmp_path / "harborlight.yml"
+    (tmp_path / "key").write_text("canary")
+    replicas = "{name: a, url: http://canary}, {name: b, urls: [http://canary:1, http://canary:2]}"
+    pool = f"{{name: main, api_key: {{file: key}}, replicas: [{replicas}]}}"
+    file.write_text(f"pools: [{pool}]\n")
+    shown = here.shown("check-config", file)
+    assert shown == f"{file}: good, 0 runs, 1 pool, 2 replicas configured\n"
+    file.write_text(f"pools: [{pool.replace('b,', 'a,')}]\n")
+    said = here.refused("check-config", file)
+    assert said == f"{file}:1: pools[0].replicas[1].name: 'a' is the name of replicas[0] already"
+
+
 # One look.
 
 
@@ -284,6 +302,219 @@ def test_status(here: Here, jobs: Path, known: Path) -> None:
         short = here.shown("status", option, place, "--no-collector.task")
         assert "6 / 6 scored (100.0 %)" in short
         assert "task-00000" not in short
+
+
+# Model servers.
+
+
+class ModelServer:
+    """Answers ``/metrics`` as SGLang does; with a ``key`` only to who has it."""
+
+    def __init__(self, requests: int = 10, key: str = "") -> None:
+        self.requests = requests
+        self.key = key
+        self.asked: list[str] = []
+        model = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                model.asked.append(self.path)
+                wanted = f"Bearer {model.key}" if model.key else None
+                if self.headers.get("Authorization") != wanted:
+                    self.send_error(401)
+                elif self.path != "/metrics":
+                    self.send_error(404)
+                else:
+                    self.send_response(200)
+                    self.send_header("Content-Type", "text/plain; version=0.0.4")
+                    self.end_headers()
+                    self.wfile.write(model.page().encode())
+
+            @override
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"127.0.0.1:{self._server.server_address[1]}"
+        self.url = f"http://{self.address}"
+
+    def page(self) -> str:
+        ranks = 'model_name="tiny",engine_type="unified",tp_rank="0",pp_rank="0"'
+        return (
+            f"sglang:num_running_reqs{{{ranks}}} 3\n"
+            f"sglang:num_queue_reqs{{{ranks}}} 2\n"
+            f'sglang:num_requests_total{{model_name="tiny"}} {self.requests}\n'
+        )
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture
+def model() -> Iterator[ModelServer]:
+    with ModelServer() as server:
+        yield server
+
+
+REQUESTS = "harborlight_replica_requests_total"
+UP = "harborlight_replica_up"
+
+
+def test_watching_replicas_only(here: Here, model: ModelServer) -> None:
+    page = Page(here.shown("metrics", "--sglang", model.url))
+    assert page.value(SUCCESS, collector="sglang") == 1
+    assert page.label_values(SUCCESS, "collector") == ["sglang"]
+    assert page.value("harborlight_pool_info", pool="sglang", title="SGLang") == 1
+    assert page.value(UP, pool="sglang", replica="1") == 1
+    assert page.value("harborlight_replica_running_requests", role="unified") == 3
+    assert page.value(REQUESTS) == 10
+    assert model.address not in page.text
+    assert not [path for path in model.asked if "health" in path or "generate" in path]
+    shown = here.shown("status", "--sglang", model.url)
+    assert "Pool SGLang" in shown
+    assert model.address not in shown
+
+
+def test_replicas_beside_jobs_and_a_configured_pool(
+    here: Here, model: ModelServer, jobs: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "harborlight.yml"
+    with ModelServer(requests=5) as second, ModelServer(requests=7) as third:
+        file.write_text(
+            f"pools: [{{name: main, jobs: [x], replicas: [{{name: a, url: '{third.url}'}}]}}]\n"
+        )
+        more = ("--sglang", model.url, "--sglang", f"{second.url}/")
+        code, output, _ = here.run("metrics", "--jobs", jobs, *more, "--config.file", file)
+    assert code == 0
+    page = Page(output)
+    assert page.label_values(SUCCESS, "collector") == ["harbor_jobs", "sglang"]
+    replicas = {("sglang", "1"): 10, ("sglang", "2"): 5, ("main", "a"): 7}
+    for (pool, replica), requests in replicas.items():
+        assert page.value(REQUESTS, pool=pool, replica=replica) == requests
+    assert page.sum("harborlight_pool_trials", pool="sglang") == 6
+    assert page.sum("harborlight_pool_trials", pool="main") == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "error"),
+    [
+        ("canary:30000", "expected http://HOST:PORT or https://HOST:PORT"),
+        ("http://u:canary@h", "a user or password does not belong into a URL, use api_key"),
+        (
+            "http://canary/?k=v",
+            "expected http://HOST:PORT or https://HOST:PORT without anything from ? or # on",
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", ["serve", "metrics", "status"])
+def test_a_bad_address_of_a_server(here: Here, name: str, url: str, error: str) -> None:
+    assert here.refused(name, "--sglang", url) == f"--sglang: {error}"
+
+
+def test_servers_that_are_given_twice(here: Here, tmp_path: Path) -> None:
+    file = tmp_path / "harborlight.yml"
+    file.write_text("pools: [{name: main, replicas: [{name: a, url: http://canary:1}]}]\n")
+    config = ("metrics", "--config.file", file, "--sglang")
+    twice = "--sglang: a server is given twice"
+    assert here.refused(*config, "http://CANARY:1/") == twice
+    assert here.refused(*config, "http://canary:2", "--sglang", "http://canary:2/") == twice
+    file.write_text("pools: [{name: sglang, replicas: [{name: a, url: http://canary:1}]}]\n")
+    said = here.refused(*config, "http://canary:2")
+    assert said == "--sglang: a pool called sglang is configured already"
+
+
+def test_pools_become_rules_and_targets(tmp_path: Path) -> None:
+    """All that is configured arrives where it is used, and shows itself to nobody."""
+    file = tmp_path / "harborlight.yml"
+    for name in ("ca", "cert", "key"):
+        (tmp_path / name).write_text("canary")
+    file.write_text(
+        "runs: [{name: r, jobs: [j]}]\n"
+        "pools:\n"
+        "- name: main\n"
+        "  title: T\n"
+        "  runs: [r]\n"
+        "  jobs: [x-*]\n"
+        "  api_key: {file: key}\n"
+        "  timeout: 1s\n"
+        "  scrape_interval: 2s\n"
+        "  frozen_after: 3s\n"
+        "  tls: {ca_file: ca, cert_file: cert, key_file: key}\n"
+        "  replicas:\n"
+        "  - {name: a, urls: [https://canary-1, https://canary-2], data_parallel: 4}\n"
+        "  - {name: b, url: https://canary-3}\n"
+    )
+    config, arguments = load_config(file), _parser().parse_args(["metrics"])
+    (pool,) = _rules(config, arguments).pools
+    assert (pool.label, pool.title, pool.jobs, pool.runs) == ("main", "T", ("x-*",), ("r",))
+    assert (pool.replicas, pool.frozen_after) == (("a", "b"), 3)
+    source = _Sources.given(config, arguments).sglang
+    assert source is not None
+    first, second = source.targets
+    assert (first.pool, first.name, second.name) == ("main", "a", "b")
+    assert first.urls == ("https://canary-1", "https://canary-2")
+    assert (first.data_parallel, second.data_parallel) == (4, None)
+    assert (first.api_key, first.timeout, first.scrape_interval) == ("canary", 1, 2)
+    assert (first.tls.ca_file, first.tls.verify) == (str(tmp_path / "ca"), True)
+    assert (first.tls.cert_file, first.tls.key_file) == tuple(
+        str(tmp_path / name) for name in ("cert", "key")
+    )
+    assert "canary" not in f"{source.targets}{pool}"
+
+
+def test_a_source_that_stays_as_it_was_is_kept(jobs: Path) -> None:
+    """What it knows of its replicas would be lost else."""
+    arguments = _parser().parse_args(["serve", "--jobs", str(jobs), "--sglang", "http://a"])
+    more = _parser().parse_args(["serve", "--sglang", "http://a", "--sglang", "http://b"])
+    none = _parser().parse_args(["serve", "--jobs", str(jobs)])
+    before = _Sources.given(Config(), arguments)
+    again = _Sources.given(Config(refresh_interval=1), arguments, before=before)
+    assert again.jobs is before.jobs
+    assert again.sglang is before.sglang
+    changed = _Sources.given(Config(), more, before=before)
+    assert changed.jobs is None
+    assert changed.sglang is not None and changed.sglang is not before.sglang
+    without = _Sources.given(Config(), none, before=changed)
+    assert without.jobs is not None and without.sglang is None
+    with pytest.raises(UsageError, match="nothing to watch"):
+        _Sources.given(Config(), _parser().parse_args(["serve"])).or_complain()
+
+
+def test_counters_go_on_from_the_ledger(here: Here, model: ModelServer, tmp_path: Path) -> None:
+    arguments = _parser().parse_args(["serve", "--sglang", model.url])
+    source = _Sources.given(Config(), arguments).sglang
+    assert source is not None
+    with Store.open_writer(tmp_path / "data") as store:
+        Service(Ledger(store, _rules(Config(), arguments)), [source]).refresh()
+    before = state(tmp_path / "data")
+    model.requests = 4  # it was started again
+    page = Page(here.shown("metrics", "--data-dir", tmp_path / "data", "--sglang", model.url))
+    assert page.value(REQUESTS) == 14
+    assert state(tmp_path / "data") == before
+
+
+def test_a_replica_is_known_between_two_requests(
+    model: ModelServer, known: Path, tmp_path: Path
+) -> None:
+    """``status --watch`` looks more often than replicas are asked."""
+    file = tmp_path / "harborlight.yml"
+    file.write_text(
+        "pools: [{name: main, scrape_interval: 1h, "
+        f"replicas: [{{name: a, url: '{model.url}'}}]}}]\n"
+    )
+    for data in ((), ("--data-dir", str(known))):
+        model.asked.clear()
+        reader = _Reader(_parser().parse_args(["status", "--config.file", str(file), *data]))
+        for _ in range(3):
+            (pool,) = reader.look().pools
+            assert [(replica.state, replica.reason) for replica in pool.replicas] == [("up", "")]
+            assert pool.replicas[0].numbers
+        assert model.asked.count("/metrics") == 1
 
 
 # Forgetting.
@@ -432,6 +663,49 @@ def test_a_reload_may_change_the_jobs(jobs: Path, tmp_path: Path) -> None:
         file.write_text(f"jobs: [{jobs}]\n")
         exporter.process.send_signal(signal.SIGHUP)
         eventually(lambda: exporter.value("harborlight_ledger_trials") == 6, what="the job")
+
+
+def test_a_reload_may_change_a_key_and_a_wrong_one_changes_nothing(tmp_path: Path) -> None:
+    file = tmp_path / "harborlight.yml"
+    key = tmp_path / "key"
+    key.write_text("canary-old\n")
+    with ModelServer(key="canary-new") as model:
+        good = (
+            "pools: [{name: main, scrape_interval: 100ms, api_key: {file: key}, "
+            f"replicas: [{{name: a, url: '{model.url}'}}]}}]\n"
+        )
+        file.write_text(good)
+        options = ("--config.file", str(file), "--log.level", "debug")
+        with ExporterProcess([], tmp_path / "data", *options) as exporter:
+
+            def is_up() -> bool:
+                return exporter.value(UP, pool="main", replica="a") == 1
+
+            state = "harborlight_replica_state"
+            eventually(lambda: exporter.value(state, state="unauthorized") == 1, what="the refusal")
+            key.write_text("canary-new\n")
+            assert not is_up()
+            exporter.process.send_signal(signal.SIGHUP)
+            eventually(is_up, what="the new key")
+            for wrong in (
+                good.replace(model.url, "http://u:canary@h"),
+                good.replace("key: {file: key}", "key: {env: HL_UNSET}"),
+            ):
+                file.write_text(wrong)
+                exporter.process.send_signal(signal.SIGHUP)
+                eventually(lambda: exporter.value(RELOADED) == 0, what="the refusal")
+                exporter.fresh_page()
+                assert is_up()
+                file.write_text(good)
+                exporter.process.send_signal(signal.SIGHUP)
+                eventually(lambda: exporter.value(RELOADED) == 1, what="the way back")
+            page = exporter.page()
+            assert exporter.terminate() == 0
+        log = "".join(exporter.log)
+        assert "pools[0].replicas[0].url: a user or password does not belong into a URL" in log
+        assert "the environment has no variable HL_UNSET" in log
+        for secret in ("canary", model.address):
+            assert secret not in log + page.text
 
 
 def test_reloading_by_http_has_to_be_allowed(jobs: Path, tmp_path: Path) -> None:

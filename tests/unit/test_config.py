@@ -13,18 +13,23 @@ from harborlight.config import (
     MAX_FILE_BYTES,
     Config,
     ConfigError,
+    PoolConfig,
+    ReplicaConfig,
     Reward,
     RunConfig,
     RunJob,
+    TlsConfig,
     load_config,
     parse_duration,
+    server_url,
 )
 
 DIGEST = "sha256:" + "0a" * 32
 CAUSES = "expected one of container, serving, agent, verifier"
-KEYS = "causes, jobs, local_jobs, refresh_interval, runs"
+KEYS = "causes, jobs, local_jobs, pools, refresh_interval, runs"
 DURATION = "expected a duration such as 5s, 2m or 1h"
 RUN = "runs:\n- name: r\n  jobs: [j]\n"
+REPLICAS = "replicas: [{name: r1, url: http://canary-host:1}]"
 
 
 def write(folder: Path, text: str | bytes) -> Path:
@@ -45,7 +50,10 @@ def errors(folder: Path, text: str | bytes) -> list[str]:
     found = caught.value.errors
     assert str(caught.value) == "\n".join(found)
     assert all(error.startswith(str(path)) and error.isprintable() for error in found)
-    return [error.removeprefix(f"{path}:") for error in found]
+    said = [error.removeprefix(f"{path}:") for error in found]
+    # In every test, what is an address or a key has this word in it.
+    assert "canary" not in "".join(said)
+    return said
 
 
 # Good ones.
@@ -55,7 +63,7 @@ def test_defaults() -> None:
     """No file at all is a configuration, too."""
     config = Config()
     assert (config.jobs, config.job_places, config.runs, config.causes) == ((), (), (), {})
-    assert (config.local_jobs, config.refresh_interval) == (False, 5)
+    assert (config.pools, config.local_jobs, config.refresh_interval) == ((), False, 5)
 
 
 def test_everything(tmp_path: Path) -> None:
@@ -561,3 +569,376 @@ def test_all_errors_at_once(tmp_path: Path) -> None:
         "13: causes.A: expected one of container, serving, agent, verifier, got 'b'",
         f"14: colour: unknown key, expected one of {KEYS}",
     ]
+
+
+# Pools.
+
+
+def pool(text: str) -> str:
+    """A pool of one good replica, and this."""
+    key = text.partition(":")[0]
+    rest = [line for line in ("name: p", REPLICAS) if not line.startswith(f"{key}:")]
+    return "pools:\n- " + "\n  ".join([*rest, text]) + "\n"
+
+
+def test_every_key_of_a_pool(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once; paths are seen from the configuration's folder."""
+    monkeypatch.setenv("CANARY_KEY", "canary")
+    for name in ("ca.pem", "cert.pem", "key.pem", "api.key"):
+        (tmp_path / name).write_text("canary-of-a-file\n")
+    config = good(
+        tmp_path,
+        RUN
+        + """\
+pools:
+- name: main
+  title: GLM, one 8-GPU node
+  runs: [r]
+  jobs: ["tb4-*"]
+  api_key: {env: CANARY_KEY}
+  timeout: 2s
+  scrape_interval: 10s
+  frozen_after: 1m
+  tls: {ca_file: ca.pem, cert_file: cert.pem, key_file: key.pem}
+  replicas:
+  - name: r1
+    url: https://canary-host:30000
+    data_parallel: 2
+  - name: r2
+    urls: [https://canary-a, https://canary-b/prefix/]
+- name: other
+  jobs: [x]
+  api_key: {file: api.key}
+  tls: {insecure_skip_verify: true}
+  replicas: [{name: r1, url: https://canary-c}]
+""",
+    )
+    main, other = config.pools
+    assert (main.name, main.title, main.runs) == ("main", "GLM, one 8-GPU node", ("r",))
+    assert main.jobs == ("tb4-*",)
+    assert (main.timeout, main.scrape_interval, main.frozen_after) == (2, 10, 60)
+    assert main.api_key is not None and other.api_key is not None
+    assert main.api_key.get_secret_value() == "canary"
+    assert other.api_key.get_secret_value() == "canary-of-a-file"
+    assert main.tls == TlsConfig.model_construct(
+        ca_file=str(tmp_path / "ca.pem"),
+        cert_file=str(tmp_path / "cert.pem"),
+        key_file=str(tmp_path / "key.pem"),
+        insecure_skip_verify=False,
+    )
+    assert other.tls.insecure_skip_verify
+    first, second = main.replicas
+    assert (first.name, first.servers, first.data_parallel) == (
+        "r1",
+        ("https://canary-host:30000",),
+        2,
+    )
+    assert second.servers == ("https://canary-a", "https://canary-b/prefix")
+    # Neither keys nor addresses can get into a log that way.
+    for shown in (repr(config), str(config), repr(main), str(first), repr(second)):
+        assert "canary" not in shown
+
+
+def test_pool_defaults(tmp_path: Path) -> None:
+    """A pool needs a name and a replica; the only one serves every job."""
+    (found,) = good(tmp_path, f"pools:\n- name: p\n  {REPLICAS}\n").pools
+    assert (found.title, found.runs, found.jobs, found.api_key) == ("p", (), (), None)
+    assert (found.timeout, found.scrape_interval, found.frozen_after) == (5, 5, 30)
+    assert found.tls == TlsConfig()
+    assert found.replicas[0].data_parallel is None
+
+
+@pytest.mark.parametrize(
+    ("url", "spelled"),
+    [
+        ("http://10.0.0.5:30000", "http://10.0.0.5:30000"),
+        ("http://10.0.0.5:30000/", "http://10.0.0.5:30000"),
+        ("HTTP://Node-1.Example:080/a/B//", "http://node-1.example/a/B"),
+        ("https://node_1:443", "https://node_1"),
+        ("https://node:80", "https://node:80"),
+        ("http://node:", "http://node"),
+        ("http://[::1]:30000/x", "http://[::1]:30000/x"),
+    ],
+)
+def test_server_url(url: str, spelled: str) -> None:
+    """One spelling, so that the same server is found again."""
+    assert server_url(url) == spelled
+
+
+URL = "expected http://HOST:PORT or https://HOST:PORT"
+USER = "a user or password does not belong into a URL, use api_key"
+
+
+@pytest.mark.parametrize(
+    ("url", "error"),
+    [
+        ("canary:30000", URL),
+        ("canary", URL),
+        ("//canary", URL),
+        ("ftp://canary", URL),
+        ("http://", URL),
+        ("http:///canary", URL),
+        ("http://canary:http", URL),
+        ("http://canary:0", URL),
+        ("http://canary:70000", URL),
+        ("http://-canary", URL),
+        ("http://can ary", URL),
+        ("http://canary/a b", URL),
+        ("http://canary\\x", URL),
+        ("http://canäry", URL),
+        ("http://canary\n", URL),
+        ("http://can\tary", URL),
+        (" http://canary", URL),
+        ("http://[canary", URL),
+        ("http://[::1]canary", URL),
+        ("http://canary/?key=canary", f"{URL} without anything from ? or # on"),
+        ("http://canary?", f"{URL} without anything from ? or # on"),
+        ("http://canary#", f"{URL} without anything from ? or # on"),
+        ("http://canary:canary@host", USER),
+        ("http://canary@host", USER),
+        ("http://@canary", USER),
+        (5, URL),
+        (None, URL),
+    ],
+)
+def test_server_url_that_is_none(url: object, error: str) -> None:
+    """What was expected, and nothing of what came."""
+    with pytest.raises(ConfigError) as caught:
+        server_url(url)
+    assert str(caught.value) == error
+
+
+POOL_KEYS = (
+    "api_key, frozen_after, jobs, name, replicas, runs, scrape_interval, timeout, title, tls"
+)
+REPLICA_KEYS = "data_parallel, name, url, urls"
+KEY = "expected {env: NAME} or {file: PATH}"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("name: -x", f"name: {NAME}, got '-x'"),
+        ("name: http://u:canary@h", f"name: {NAME}, got a URL"),
+        ("title: ''", "title: expected a line of text, got ''"),
+        ("zzz: canary", f"zzz: unknown key, expected one of {POOL_KEYS}"),
+        ("replica: canary", "replica: unknown key, did you mean 'replicas'?"),
+        ("http://canary: x", f"[a URL]: unknown key, expected one of {POOL_KEYS}"),
+        ("runs: main", "runs: expected a list, got 'main'"),
+        ("runs: [5]", "runs[0]: expected the name of a run, got 5 (put it in quotes)"),
+        ("runs: [main]", "runs[0]: no run is called 'main'"),
+        ("jobs: ['']", "jobs[0]: expected a name or a glob, got ''"),
+        ("timeout: 99ms", "timeout: expected at least 100ms, got '99ms'"),
+        ("timeout: 61s", "timeout: expected at most 1m, got '61s'"),
+        ("timeout: soon", f"timeout: {DURATION}, got 'soon'"),
+        ("scrape_interval: 0", "scrape_interval: expected at least 100ms, got 0"),
+        ("scrape_interval: 2h", "scrape_interval: expected at most 1h, got '2h'"),
+        ("frozen_after: 999ms", "frozen_after: expected at least 1s, got '999ms'"),
+        ("frozen_after: 1d", "frozen_after: expected at most 1h, got '1d'"),
+        ("api_key: canary", f"api_key: {KEY}"),
+        ("api_key: [canary]", f"api_key: {KEY}"),
+        ("api_key: {}", f"api_key: {KEY}"),
+        ("api_key: {value: canary}", f"api_key: {KEY}"),
+        ("api_key: {env: A, file: canary}", f"api_key: {KEY}"),
+        ("api_key: {env: A, canary: x}", f"api_key: {KEY}"),
+        ("api_key: {env: sk-canary}", f"api_key: {KEY}"),
+        ("api_key: {env: 5}", f"api_key: {KEY}"),
+        ("api_key: {file: ''}", f"api_key: {KEY}"),
+        ('api_key: {file: "canary\\0"}', f"api_key: {KEY}"),
+        ("api_key: {env: HL_UNSET}", "api_key: the environment has no variable HL_UNSET"),
+        ("tls: canary", "tls: expected a mapping, got text"),
+        ("tls: {cafile: canary}", "tls.cafile: unknown key, did you mean 'ca_file'?"),
+        ("tls: {ca_file: 5}", "tls.ca_file: expected a path, got 5 (put it in quotes)"),
+        (
+            "tls: {insecure_skip_verify: 1}",
+            "tls.insecure_skip_verify: expected true or false, got 1",
+        ),
+        (
+            "tls: {insecure_skip_verify: true}",
+            "tls: it has no effect on a replica whose URL is http",
+        ),
+        ("replicas: []", "replicas: expected at least one entry, got none"),
+        ("replicas: http://canary", "replicas: expected a list, got text"),
+        ("replicas: {a: http://canary}", "replicas: expected a list, got a mapping"),
+        ("replicas: [canary:30000]", "replicas[0]: expected a mapping, got text"),
+        ("replicas: [{url: http://canary}]", "replicas[0]: the key 'name' is missing"),
+        ("replicas: [{name: a}]", "replicas[0]: the key 'url' (or 'urls') is missing"),
+        (
+            "replicas: [{name: a, url: http://canary, urls: [http://canary-2]}]",
+            "replicas[0]: expected url or urls, got both",
+        ),
+        ("replicas: [{name: a, url: canary}]", f"replicas[0].url: {URL}"),
+        ("replicas: [{name: a, url: [http://canary]}]", f"replicas[0].url: {URL}"),
+        ("replicas: [{name: a, urls: http://canary}]", "replicas[0].urls: expected a list"),
+        (
+            "replicas: [{name: a, urls: []}]",
+            "replicas[0].urls: expected at least one entry, got none",
+        ),
+        (
+            "replicas: [{name: a, urls: [http://canary, http://u:canary@h]}]",
+            f"replicas[0].urls[1]: {USER}",
+        ),
+        (
+            "replicas: [{name: a, url: http://canary, data_parallel: 0}]",
+            "replicas[0].data_parallel: expected a whole number from 1 to 100000, got 0",
+        ),
+        (
+            "replicas: [{name: a, url: http://canary, data_parallel: two}]",
+            "replicas[0].data_parallel: expected a whole number from 1 to 100000, got 'two'",
+        ),
+        (
+            "replicas: [{name: http://canary@h, url: http://canary}]",
+            f"replicas[0].name: {NAME}, got a URL",
+        ),
+        (
+            "replicas: [{name: a, urls: [http://canary, 'http://CANARY:80/']}]",
+            "replicas[0].urls[1]: the same URL as pools[0].replicas[0].urls[0]",
+        ),
+    ],
+)
+def test_wrong_pool(tmp_path: Path, text: str, error: str) -> None:
+    """One error, on the line of the key, without addresses and keys."""
+    written = pool(text)
+    (found,) = errors(tmp_path, written)
+    line = written.count("\n")
+    expected = f"{line}: pools[0]{'' if error.startswith('[') else '.'}{error}"
+    if error.endswith("expected a list"):
+        expected += ", got text"
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("pools: http://canary", "1: pools: expected a list, got text"),
+        ("pools:", "1: pools: expected a list, got nothing"),
+        ("pools: [http://canary]", "1: pools[0]: expected a mapping, got text"),
+        ("pools: [{name: p}]", "1: pools[0]: the key 'replicas' is missing"),
+        (f"pools: [{{{REPLICAS}}}]", "1: pools[0]: the key 'name' is missing"),
+        ("http://canary:30000", "1: expected keys such as jobs: and runs: at the top, got a URL"),
+    ],
+)
+def test_wrong_pools(tmp_path: Path, text: str, error: str) -> None:
+    """Nor where whole pools are wrong."""
+    assert errors(tmp_path, text) == [error]
+
+
+@pytest.mark.parametrize(
+    ("value", "error"),
+    [
+        ("", "is empty"),
+        (" \n\t", "is empty"),
+        ("canary\ncanary", "is not one line of printable ASCII"),
+        ("canary\x1b[0m", "is not one line of printable ASCII"),
+        ("canary\u00e4", "is not one line of printable ASCII"),
+        ("canary" * 683, "is larger than 4 KiB"),
+    ],
+)
+def test_an_api_key_that_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, value: str, error: str
+) -> None:
+    """From a file or the environment: the same rules, and the key is never shown."""
+    monkeypatch.setenv("HL_KEY", value)
+    (tmp_path / "k").write_text(value)
+    assert errors(tmp_path, pool("api_key: {env: HL_KEY}")) == [
+        f"4: pools[0].api_key: the environment's variable HL_KEY {error}"
+    ]
+    assert errors(tmp_path, pool("api_key: {file: k}")) == [
+        f"4: pools[0].api_key: '{tmp_path}/k' {error}"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("none", "No such file or directory"), ("", "Is a directory")]
+)
+def test_a_file_of_a_pool_that_cannot_be_read(tmp_path: Path, name: str, reason: str) -> None:
+    """Keys and certificates are looked for when the configuration is loaded."""
+    path = tmp_path / name
+    https = "replicas: [{name: r, url: https://canary}]"
+    for key, text in (
+        ("api_key", f"api_key: {{file: {path}}}"),
+        ("tls.ca_file", f"tls: {{ca_file: {path}}}"),
+        ("tls.cert_file", f"tls: {{cert_file: {path}}}"),
+    ):
+        assert errors(tmp_path, f"pools:\n- name: p\n  {https}\n  {text}\n") == [
+            f"4: pools[0].{key}: '{path}' cannot be read: {reason}"
+        ]
+
+
+def test_an_api_key_is_read_with_the_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that a reload takes a new one over. Space around it is none of it."""
+    for value in ("one", "two words"):
+        (tmp_path / "k").write_text(f"  {value}\r\n")
+        monkeypatch.setenv("HL_KEY", f"{value}\n")
+        for text in ("api_key: {file: k}", "api_key: {env: HL_KEY}"):
+            (found,) = good(tmp_path, pool(text)).pools
+            assert found.api_key is not None
+            assert found.api_key.get_secret_value() == value
+
+
+def test_tls_that_does_not_fit_together(tmp_path: Path) -> None:
+    """All of it at once."""
+    (tmp_path / "f").touch()
+    text = pool("tls:\n    key_file: f\n    ca_file: f\n    insecure_skip_verify: true")
+    assert errors(tmp_path, text) == [
+        "5: pools[0].tls.key_file: it needs cert_file, too",
+        "6: pools[0].tls.ca_file: it has no effect with insecure_skip_verify: true",
+    ]
+
+
+def test_all_errors_of_pools_at_once(tmp_path: Path) -> None:
+    """Whatever is wrong elsewhere, in an entry itself or between entries."""
+    text = """\
+        runs:
+        - {name: tb4, jobs: [j], attempts: five}
+        pools:
+        - name: a
+          runs: [tb5, tb4]
+          replicas:
+          - {name: r, url: "http://canary:1"}
+          - {name: r, url: "http://canary:2", colour: red}
+        - name: a
+          timeout: 0
+          replicas:
+          - {name: r, url: "http://canary:1/"}
+          - {name: s, urls: ["http://canary:2", "canary:3", "http://canary:2"]}
+        - {name: b, jobs: [], replicas: [{name: r, url: "http://canary:4"}]}
+        """
+    assert sorted(errors(tmp_path, text)) == sorted(
+        [
+            "2: runs[0].attempts: expected a whole number >= 1, got 'five'",
+            "5: pools[0].runs[0]: no run is called 'tb5', did you mean 'tb4'?",
+            f"8: pools[0].replicas[1].colour: unknown key, expected one of {REPLICA_KEYS}",
+            "8: pools[0].replicas[1].name: 'r' is the name of replicas[0] already",
+            "9: pools[1]: one of several pools needs the runs or jobs that use it",
+            "9: pools[1].name: 'a' is the name of pools[0] already",
+            "10: pools[1].timeout: expected at least 100ms, got 0",
+            "12: pools[1].replicas[0].url: the same URL as pools[0].replicas[0].url",
+            "13: pools[1].replicas[1].urls[0]: the same URL as pools[0].replicas[1].url",
+            f"13: pools[1].replicas[1].urls[1]: {URL}",
+            "13: pools[1].replicas[1].urls[2]: the same URL as pools[0].replicas[1].url",
+            "14: pools[2]: one of several pools needs the runs or jobs that use it",
+        ]
+    )
+
+
+def test_a_run_of_a_pool_is_listed_once(tmp_path: Path) -> None:
+    assert errors(tmp_path, RUN + pool("runs: [r, r]")) == [
+        "7: pools[0].runs[1]: 'r' is listed twice"
+    ]
+
+
+def test_pools_made_by_a_program() -> None:
+    """The same rules, and the same silence about addresses."""
+    replica = ReplicaConfig(name="r", url="http://canary:1/")
+    one, two = (PoolConfig(name=name, jobs=("j",), replicas=(replica,)) for name in "ab")
+    assert Config(pools=(one,)).pools == (one,)
+    with pytest.raises(ValidationError) as caught:
+        Config(pools=(one, two))
+    assert "the same URL as pools[0].replicas[0].url" in str(caught.value)
+    with pytest.raises(ValidationError) as unread:
+        ReplicaConfig(name="r", url="canary")
+    assert URL in str(unread.value)
+    assert "canary" not in f"{caught.value!r} {unread.value!r}"

@@ -13,13 +13,13 @@ import pytest
 import yaml
 
 from harborlight.cli import _parser
-from harborlight.config import load_config
+from harborlight.config import PoolConfig, ReplicaConfig, TlsConfig, load_config
 from harborlight.views.catalogue import CATALOGUE, Kind
 from support.readme import README, with_current_table
 
 TEXT = README.read_text("utf-8")
-NOT_OURS = {"--update-golden", "--jobs-dir"}
-"""Flags of pytest and of Harbor."""
+NOT_OURS = {"--update-golden", "--jobs-dir", "--enable-metrics", "--api-key"}
+"""Flags of pytest, of Harbor and of SGLang."""
 
 
 def blocks(language: str) -> list[str]:
@@ -101,10 +101,7 @@ def test_keys_are_listed(tmp_path: Path) -> None:
     file = tmp_path / "harborlight.yml"
     file.write_text(configuration(), "utf-8")
     config = load_config(file)
-    table = TEXT[TEXT.index("| key | value | default |") :].partition("\n\n")[0]
-    listed = {
-        key for row in table.splitlines()[2:] for key in re.findall(r"`([^`]+)`", row.split("|")[1])
-    }
+    listed = keys_listed("| key | value | default |")
     (run,) = config.runs
     expected = set(type(config).model_fields)
     expected |= {f"runs[].{key}" for key in type(run).model_fields if key != "reward"}
@@ -112,11 +109,37 @@ def test_keys_are_listed(tmp_path: Path) -> None:
     assert listed == expected
 
 
+def test_keys_of_pools_are_listed() -> None:
+    """So has the table of the keys of a pool."""
+    expected = {f"pools[].{key}" for key in PoolConfig.model_fields if key != "tls"}
+    expected |= {f"pools[].tls.{key}" for key in TlsConfig.model_fields}
+    expected |= {f"pools[].replicas[].{key}" for key in ReplicaConfig.model_fields}
+    assert keys_listed("| key of a pool | value | default |") == expected
+
+
+def test_examples_of_pools_load(tmp_path: Path) -> None:
+    """Every other configuration in a block is a good file."""
+    file = tmp_path / "harborlight.yml"
+    pools = [block for block in blocks("yaml") if block.startswith("pools:")]
+    assert pools
+    for block in pools:
+        file.write_text(block, "utf-8")
+        assert load_config(file).pools
+
+
+def keys_listed(header: str) -> set[str]:
+    """The first column of the table with this header."""
+    table = TEXT[TEXT.index(header) :].partition("\n\n")[0]
+    return {
+        key for row in table.splitlines()[2:] for key in re.findall(r"`([^`]+)`", row.split("|")[1])
+    }
+
+
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
 def test_promql_is_valid(tmp_path: Path) -> None:
     """Prometheus' own parser takes every example and the scrape configuration."""
     examples = [part for block in blocks("promql") for part in _expressions(block)]
-    assert len(examples) == 10
+    assert len(examples) == 21
     rules = [{"record": f"example:{i}", "expr": text} for i, text in enumerate(examples)]
     file = tmp_path / "rules.yml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "readme", "rules": rules}]}), "utf-8")
