@@ -61,6 +61,9 @@ DP0, DP1 = (series("tp_rank=0", dp=str(rank)) for rank in range(2))
         pytest.param([{DP0: 7, DP1: 5}, {DP0: 9, DP1: 6}], [12, 15], id="dp-adds-up"),
         pytest.param([{DP0: 7, DP1: 5}, {DP0: 9}, {DP0: 10, DP1: 1}], [12, 14, 16], id="dp-lost"),
         pytest.param([{DP0: 7}, {DP0: 9, DP1: 3}], [7, 12], id="dp-begins-later"),
+        # Nobody has counted yet; then one process does, with labels of its own.
+        pytest.param([{A: 0}, {TP0: 1}, {TP0: 3}], [0, 1, 3], id="first-event"),
+        pytest.param([{A: 0}, {DP1: 1}, {DP0: 2, DP1: 1}], [0, 1, 3], id="first-event-of-a-rank"),
         # An upgrade that changes the labels: what the new series counted was after the restart.
         pytest.param([{TP0: 70}, {series("ep=0,tp_rank=0"): 4}], [70, 74], id="other-labels"),
         # Another server in the replica's place: what it did before was not for this replica.

@@ -65,7 +65,7 @@ def render(snapshot: Snapshot, *, tasks: bool = True, height: int | None = None)
             parts += [_OpenFaults(open_faults[:most], snapshot.at), _rest(open_faults, most)]
     if snapshot.jobs:
         parts += [_jobs(snapshot.jobs[:most], snapshot.at), _rest(snapshot.jobs, most)]
-    else:
+    elif not snapshot.pools:
         parts.append(Text("No Harbor jobs found yet."))
     for pool in snapshot.pools:
         parts += [_pool(pool, most), _rest(pool.replicas, most)]

@@ -6,6 +6,7 @@ report their own ranks and nothing of requests.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -17,8 +18,15 @@ from harborlight.readings import (
     ReplicaSighting,
     ReplicaState,
     Series,
+    Total,
 )
-from harborlight.sources.sglang.answers import InfoReading, LoadRow, LoadsReading, model_label
+from harborlight.sources.sglang.answers import (
+    ROLES,
+    InfoReading,
+    LoadRow,
+    LoadsReading,
+    model_label,
+)
 from harborlight.sources.sglang.failure import Failure, Trouble
 from harborlight.sources.sglang.page import PageReading, Unit
 
@@ -32,6 +40,15 @@ _LOAD_FIELDS: Final[Mapping[Number, str]] = {
     Number.KV_CAPACITY: "capacity",
     Number.MAX_RUNNING: "max_running",
 }
+_COUNTS_ALL_SINCE: Final = [0, 5, 7]
+_FROM_ZERO: Final = (
+    Total.REQUESTS,
+    Total.ABORTED,
+    Total.RETRACTED,
+    Total.PROMPT_TOKENS,
+    Total.CACHED_TOKENS,
+    Total.GENERATION_TOKENS,
+)
 _WORK: Final = (Number.RUNNING, Number.QUEUED, Number.KV_USED)
 
 Numbers = dict[str, dict[Number, float]]
@@ -86,7 +103,7 @@ def sighting(
         complete=leader.reading is not None and _followers_trouble(servers) is None,
         info=_info(leader, pages, size),
         numbers=numbers,
-        totals=_together([page.totals for page in pages]),
+        totals=_together([_from_zero(leader), *(page.totals for page in pages)]),
         latencies=_together([page.latencies for page in pages]),
         pulses=_pulses(leader, pages),
     )
@@ -211,6 +228,27 @@ def _all_there(ranks: set[str], size: int | None) -> bool:
 
 
 # The rest.
+
+
+def _from_zero(leader: ServerAnswers) -> dict[Total, dict[Series, float]]:
+    """Zeros for what the leader has not counted yet: its counters appear with their first event.
+
+    Only for releases that have them all; in others what is absent may be what they do not count.
+    """
+    if leader.reading is None or not _counts_all(leader):
+        return {}
+    roles = {role for values in leader.reading.gauges.values() for role, _ in values}
+    return {
+        total: {Series(leader.server, role, "", ""): 0.0 for role in roles or {ROLES[0]}}
+        for total in _FROM_ZERO
+        if total not in leader.reading.totals
+    }
+
+
+def _counts_all(leader: ServerAnswers) -> bool:
+    version = _info(leader, (), None).version
+    numbers = [int(part) for part in re.findall(r"[0-9]+", version)[:3]]
+    return numbers >= _COUNTS_ALL_SINCE
 
 
 def _together[K, V](parts: Sequence[Mapping[K, Mapping[Series, V]]]) -> dict[K, dict[Series, V]]:
