@@ -202,6 +202,8 @@ def _answer(
                 verify=(tls.ca_file or True) if tls.verify else False,
                 cert=(tls.cert_file, tls.key_file or tls.cert_file) if tls.cert_file else None,
             ) as response:
+                if guard.expired:
+                    raise TimeoutError  # what there was of headers ended with the connection
                 _check_status(response)
                 yield response, guard
         except _LIBRARIES_ERRORS as error:

@@ -14,6 +14,7 @@ A page is read line by line and only what is wanted is kept, so that its size co
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -30,9 +31,6 @@ MAX_LINES: Final = 20_000
 MAX_SERIES: Final = 4_096
 MAX_MODELS: Final = 4
 MAX_VALUE: Final = 2.0**63
-
-_PREFIXES: Final = (b"sglang:", b"sglang_")
-"""The second is what a client that asks for OpenMetrics without colons is given."""
 
 _KV_USED: Final = "kv_used_tokens"
 _LIVE_TOKENS: Final = "realtime_tokens_total"
@@ -64,21 +62,24 @@ _HISTOGRAMS: Final[Mapping[Latency, tuple[str, ...]]] = {
     Latency.QUEUE_TIME: ("queue_time_seconds", "queue_time_s"),
 }
 _LIVENESS: Final = ("scheduler_process_cpu_seconds_total", "scheduler_idle_seconds_total")
-_WANTED: Final = frozenset(
-    name.encode()
-    for name in (
-        *_GAUGES,
-        *_COUNTERS,
-        _LIVE_TOKENS,
-        *_LIVENESS,
-        *(
-            f"{name}_{part}"
-            for names in _HISTOGRAMS.values()
-            for name in names
-            for part in ("bucket", "sum", "count")
-        ),
-    )
+_NAMES: Final = (
+    *_GAUGES,
+    *_COUNTERS,
+    _LIVE_TOKENS,
+    *_LIVENESS,
+    *(
+        f"{name}_{part}"
+        for names in _HISTOGRAMS.values()
+        for name in names
+        for part in ("bucket", "sum", "count")
+    ),
 )
+# The second prefix is what a client that asks for OpenMetrics without colons is given.
+_WANTED: Final = re.compile(
+    rb"^sglang[:_]((?:" + "|".join(_NAMES).encode() + rb")[{ ][^\n]*)", re.MULTILINE
+)
+_SAMPLE: Final = re.compile(rb"^[^#\s]", re.MULTILINE)
+_OURS: Final = re.compile(rb"^sglang[:_]", re.MULTILINE)
 _ROLES: Final = ("unified", "prefill", "decode", "dynamic")
 _ROUTER: Final = b'worker_addr="'
 
@@ -121,30 +122,22 @@ class PageReader:
         self._server = server
         self._lines: list[bytes] = []
         self._rest = b""
-        self._skipping = False
         self._samples = self._ours = False
 
     def feed(self, chunk: bytes) -> None:
         """Take in the next bytes. Raises Unreadable where nothing that follows could mend it."""
-        lines = (self._rest + chunk).split(b"\n")
-        self._rest = lines.pop()
-        for line in lines:
-            if self._skipping:
-                self._skipping = False
-            else:
-                self._take(line)
-        if self._skipping:
-            self._rest = b""
-        elif len(self._rest) > MAX_LINE_BYTES:
-            if self._wants(self._rest):
-                raise Unreadable("a line of the page is too long")
-            self._note(self._rest)
-            self._skipping, self._rest = True, b""
+        lines, newline, rest = (self._rest + chunk).rpartition(b"\n")
+        self._rest = rest
+        if newline:
+            self._take(lines)
+        if len(rest) > MAX_LINE_BYTES:
+            # Of a line that is not wanted, only its end is waited for.
+            self._take(rest)
+            self._rest = b"#"
 
     def close(self) -> PageReading:
         """What the page said. Raises Unreadable."""
-        if self._rest and not self._skipping:
-            self._take(self._rest)
+        self._take(self._rest)
         if self._samples and not self._ours:
             raise Unreadable("no SGLang metrics on the page", Trouble.NOT_SGLANG)
         try:
@@ -153,27 +146,19 @@ class PageReader:
             raise Unreadable("the page is not UTF-8 text") from None
         return _Reduction(self._server, _parsed(text)).reading()
 
-    def _note(self, line: bytes) -> None:
-        if line and not line.startswith(b"#") and not line.isspace():
-            self._samples = True
-            self._ours = self._ours or line.startswith(_PREFIXES)
-
-    def _wants(self, line: bytes) -> bool:
-        name = line[: len(_PREFIXES[0]) + 64].partition(b"{")[0].partition(b" ")[0]
-        return name.startswith(_PREFIXES) and name[len(_PREFIXES[0]) :] in _WANTED
-
-    def _take(self, line: bytes) -> None:
-        self._note(line)
-        if not self._wants(line):
-            return
-        if _ROUTER in line:
-            reason = "a router's page: list its workers as replicas"
-            raise Unreadable(reason, Trouble.NOT_SGLANG)
-        if len(line) > MAX_LINE_BYTES:
-            raise Unreadable("a line of the page is too long")
-        if len(self._lines) >= MAX_LINES:
-            raise Unreadable("too many series on the page")
-        self._lines.append(line[len(_PREFIXES[0]) :].rstrip(b"\r"))
+    def _take(self, lines: bytes) -> None:
+        self._samples = self._samples or _SAMPLE.search(lines) is not None
+        self._ours = self._ours or _OURS.search(lines) is not None
+        for match in _WANTED.finditer(lines):
+            line = match[1]
+            if _ROUTER in line:
+                reason = "a router's page: list its workers as replicas"
+                raise Unreadable(reason, Trouble.NOT_SGLANG)
+            if len(line) > MAX_LINE_BYTES:
+                raise Unreadable("a line of the page is too long")
+            if len(self._lines) >= MAX_LINES:
+                raise Unreadable("too many series on the page")
+            self._lines.append(line.rstrip(b"\r"))
 
 
 class _Sample(NamedTuple):
