@@ -71,7 +71,7 @@ _NAMES: Final = (
         f"{name}_{part}"
         for names in _HISTOGRAMS.values()
         for name in names
-        for part in ("bucket", "sum", "count")
+        for part in ("bucket", "sum")
     ),
 )
 # The second prefix is what a client that asks for OpenMetrics without colons is given.
