@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,6 +22,8 @@ from harborlight.sources.sglang.fetch import fetch_json, fetch_page
 from harborlight.sources.sglang.page import PageReader, PageReading
 from harborlight.sources.sglang.replica import ServerAnswers, sighting
 from harborlight.sources.sglang.targets import ReplicaTarget, server_key
+
+log = logging.getLogger(__name__)
 
 ASK_AGAIN_SECONDS: Final = 300.0
 """How long it is believed what a server said of itself, and that it has no such endpoint."""
@@ -90,11 +93,19 @@ class SglangSource:
         ).start()
 
     def _work(self, replica: _Replica, scrape: _Scrape, memory: _Memory) -> None:
-        servers, memory = _ask(replica.target, scrape.deadline, memory, self._clock)
-        ended = self._clock()
         target = replica.target
-        at = scrape.now + ended - scrape.started
-        found = sighting(target.pool, target.name, at, servers, data_parallel=target.data_parallel)
+        try:
+            servers, memory = _ask(target, scrape.deadline, memory, self._clock)
+            at = scrape.now + self._clock() - scrape.started
+            found = sighting(
+                target.pool, target.name, at, servers, data_parallel=target.data_parallel
+            )
+        except Exception as error:  # noqa: BLE001 - a mistake of ours; it costs this replica only
+            # Its text may have what the server said.
+            subject = f"{target.pool}/{target.name}"
+            log.error("replica not read", extra={"subject": subject, "error": type(error).__name__})
+            found = self._lost(replica, scrape, "internal error")
+        ended = self._clock()
         with self._changed:
             if not scrape.given_up:
                 replica.take(found, took=ended - scrape.started, ended=ended)
@@ -110,15 +121,13 @@ class SglangSource:
         if scrape is None or scrape.given_up or ended < scrape.deadline + _GRACE_SECONDS:
             return
         scrape.given_up = True
-        target = replica.target
-        lost = ReplicaSighting(
-            target.pool,
-            target.name,
-            scrape.now + ended - scrape.started,
-            ReplicaState.UNREACHABLE,
-            "timed out",
-        )
+        lost = self._lost(replica, scrape, "timed out")
         replica.take(lost, took=ended - scrape.started, ended=ended)
+
+    def _lost(self, replica: _Replica, scrape: _Scrape, reason: str) -> ReplicaSighting:
+        at = scrape.now + self._clock() - scrape.started
+        target = replica.target
+        return ReplicaSighting(target.pool, target.name, at, ReplicaState.UNREACHABLE, reason)
 
 
 @dataclass(slots=True)

@@ -1,0 +1,204 @@
+"""One request to servers that do whatever a server can do wrong."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from harborlight import __version__
+from harborlight.sources.sglang.answers import read_loads, read_server_info
+from harborlight.sources.sglang.failure import Failure, Trouble, Unreadable
+from harborlight.sources.sglang.fetch import fetch_json, fetch_page
+from harborlight.sources.sglang.page import PageReader, PageReading
+from harborlight.sources.sglang.targets import ReplicaTarget, Tls
+from support.hostile import CANARY, HOSTILE, RawServer, answer, endless, never
+
+KEY = "canary-key-0815"
+PAGE = b"sglang:num_requests_total 5\n"
+SOON, LATER = 0.3, 20.0
+"""Deadlines that are to be met, and that are not to matter."""
+
+
+def page_of(url: str, seconds: float = LATER, **target: object) -> PageReading | Failure:
+    """What a page says, or why it does not."""
+    reader = PageReader("s")
+    asked = ReplicaTarget("p", "r", (), **target)  # type: ignore[arg-type]
+    try:
+        fetch_page(asked, f"{url}/metrics", reader.feed, time.monotonic() + seconds)
+        return reader.close()
+    except Unreadable as unreadable:
+        return unreadable.failure
+
+
+def failure_of(url: str, seconds: float = LATER, **target: object) -> Failure:
+    found = page_of(url, seconds, **target)
+    assert isinstance(found, Failure)
+    return found
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Each ends in time, with fixed words, and nothing of it reaches a log."""
+    behaviour, reason = HOSTILE[name]
+    with caplog.at_level(logging.DEBUG), RawServer(behaviour) as server:
+        started = time.monotonic()
+        slow = reason == "timed out"
+        failure = failure_of(server.url, SOON if slow else LATER, api_key=KEY)
+        assert time.monotonic() - started < 10
+        assert failure.reason == reason
+        assert failure.timed_out == slow
+        said = repr(failure) + caplog.text + "".join(map(repr, caplog.records))
+        for secret in (CANARY, KEY, str(server.port)):
+            assert secret not in said
+
+
+def test_kinds_of_trouble() -> None:
+    """They decide on the replica's state."""
+    kinds = {
+        "unauthorized": Trouble.UNAUTHORIZED,
+        "forbidden": Trouble.UNAUTHORIZED,
+        "not-found": Trouble.NOT_FOUND,
+        "html": Trouble.NOT_SGLANG,
+        "no-type": Trouble.NOT_SGLANG,
+        "another-exporter": Trouble.NOT_SGLANG,
+        "router": Trouble.NOT_SGLANG,
+        "broken": Trouble.FAILED,
+        "redirects": Trouble.FAILED,
+        "hangs": Trouble.FAILED,
+    }
+    for name, trouble in kinds.items():
+        with RawServer(HOSTILE[name][0]) as server:
+            assert failure_of(server.url, SOON if name == "hangs" else LATER).trouble is trouble
+
+
+def test_nobody_there() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    assert failure_of(f"http://127.0.0.1:{port}").reason == "connection refused"
+    assert failure_of("http://no-such-host.invalid:1").reason == "name not found"
+    assert failure_of("http://a..b:1").reason == "no connection or no HTTP answer"
+
+
+def test_a_page_without_a_length_and_one_in_chunks() -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
+    chunked = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(PAGE), PAGE)
+    for rest in (b"\r\n" + PAGE, chunked):
+
+        def behave(connection: socket.socket, _: threading.Event, rest: bytes = rest) -> None:
+            connection.sendall(head + rest)
+
+        with RawServer(behave) as server:
+            assert isinstance(page_of(server.url), PageReading)
+
+
+def test_what_is_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The key only where there is one; nothing from the environment, no cookie, no reuse."""
+    (tmp_path / ".netrc").write_text(f"machine 127.0.0.1 login me password {CANARY}\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    with RawServer(answer(PAGE, headers=f"Set-Cookie: a={CANARY}\r\n")) as server:
+        assert isinstance(page_of(server.url), PageReading)
+        assert isinstance(page_of(server.url, api_key=KEY), PageReading)
+    without, with_key = (
+        dict(line.split(": ", 1) for line in request.strip().split("\r\n")[1:])
+        for request in server.requests
+    )
+    expected = {
+        "Host": f"127.0.0.1:{server.port}",
+        "User-Agent": f"harborlight/{__version__}",
+        "Accept": "text/plain;version=0.0.4",
+        "Accept-Encoding": "identity",
+        "Connection": "close",
+    }
+    assert without == expected
+    assert with_key == {**expected, "Authorization": f"Bearer {KEY}"}
+
+
+def test_a_redirect_is_not_followed() -> None:
+    with RawServer(answer(PAGE)) as other:
+        moved = answer(b"", status=307, headers=f"Location: {other.url}/metrics\r\n")
+        with RawServer(moved) as server:
+            assert failure_of(server.url, api_key=KEY).reason == "HTTP 307"
+    assert other.requests == []
+
+
+def test_json_that_is_none() -> None:
+    for body, reason in (
+        (b"[" * 1_000_000, "not the JSON that was expected"),
+        (b"\xff", "not the JSON that was expected"),
+        (b'{"loads": 5}', "not the JSON that was expected"),
+        (b"{}", "not an answer of /v1/loads"),
+    ):
+        with RawServer(answer(body)) as server:
+            got = fetch_json(
+                ReplicaTarget("p", "r", ()), server.url + "/x", time.monotonic() + LATER
+            )
+            with pytest.raises(Unreadable) as raised:
+                read_loads(got)
+            assert raised.value.failure.reason == reason
+    start = b'HTTP/1.1 200 OK\r\n\r\n{"version": "'
+    with RawServer(endless(start, b"x" * 65536)) as server, pytest.raises(Unreadable) as raised:
+        fetch_json(ReplicaTarget("p", "r", ()), server.url, time.monotonic() + LATER)
+    assert raised.value.failure.reason == "the answer is too large"
+    with pytest.raises(Unreadable):
+        read_server_info(b"[]")
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 and its key."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs openssl")
+    folder = tmp_path_factory.mktemp("tls")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    request = "openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj /CN=127.0.0.1"
+    names = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(cert)]
+    subprocess.run([*request.split(), *names], check=True, capture_output=True)
+    return cert, key
+
+
+@pytest.mark.parametrize(
+    ("tls", "expected"),
+    [("trusted", "read"), ("unchecked", "read"), ("unknown", "TLS failed")],
+)
+def test_tls(certificate: tuple[Path, Path], tls: str, expected: str) -> None:
+    """Warnings are errors here: an unchecked certificate must not cause one."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(*certificate)
+    options = {
+        "trusted": Tls(ca_file=str(certificate[0])),
+        "unchecked": Tls(verify=False),
+        "unknown": Tls(),
+    }[tls]
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=_serve_tls, args=(listener, context))
+        thread.start()
+        found = page_of(f"https://127.0.0.1:{listener.getsockname()[1]}", tls=options)
+        thread.join(10)
+    assert ("read" if isinstance(found, PageReading) else found.reason) == expected
+
+
+def _serve_tls(listener: socket.socket, context: ssl.SSLContext) -> None:
+    connection, _ = listener.accept()
+    with connection:
+        try:
+            with context.wrap_socket(connection, server_side=True) as secure:
+                secure.recv(65536)
+                answer(PAGE)(secure, threading.Event())
+        except OSError:
+            pass  # the client wants no such certificate
+
+
+def test_tls_that_never_shakes_hands() -> None:
+    with RawServer(never) as server:
+        failure = failure_of(server.url.replace("http:", "https:"), SOON)
+    assert failure.reason == "timed out"
