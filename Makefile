@@ -39,6 +39,9 @@ lock: setup
 	$(BIN)/uv --system-certs pip compile pyproject.toml --group dev --universal --python-version 3.12 \
 	    --generate-hashes --no-emit-index-url --no-emit-find-links $(if $(UPGRADE),--upgrade) \
 	    --custom-compile-command 'make lock' --quiet --output-file requirements.lock
+	$(BIN)/uv --system-certs pip compile requirements-sglang.lock --no-deps --python-version 3.12 \
+	    --generate-hashes --no-emit-index-url --no-emit-find-links --no-annotate $(if $(UPGRADE),--upgrade) \
+	    --custom-compile-command 'make lock' --quiet --output-file requirements-sglang.lock
 
 docs: setup
 	PYTHONPATH=tests $(BIN)/python -m support.readme

@@ -62,7 +62,7 @@ _HISTOGRAMS: Final[Mapping[Latency, tuple[str, ...]]] = {
     Latency.QUEUE_TIME: ("queue_time_seconds", "queue_time_s"),
 }
 _LIVENESS: Final = ("scheduler_process_cpu_seconds_total", "scheduler_idle_seconds_total")
-_NAMES: Final = (
+NAMES: Final = (
     *_GAUGES,
     *_COUNTERS,
     _LIVE_TOKENS,
@@ -74,9 +74,11 @@ _NAMES: Final = (
         for part in ("bucket", "sum")
     ),
 )
+"""What is looked for, without the prefix."""
+
 # The second prefix is what a client that asks for OpenMetrics without colons is given.
 _WANTED: Final = re.compile(
-    rb"^sglang[:_]((?:" + "|".join(_NAMES).encode() + rb")[{ ][^\n]*)", re.MULTILINE
+    rb"^sglang[:_]((?:" + "|".join(NAMES).encode() + rb")[{ ][^\n]*)", re.MULTILINE
 )
 _SAMPLE: Final = re.compile(rb"^[^#\s]", re.MULTILINE)
 _OURS: Final = re.compile(rb"^sglang[:_]", re.MULTILINE)
