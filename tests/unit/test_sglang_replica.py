@@ -1,0 +1,331 @@
+"""JSON answers, and a replica put together from what its servers said."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harborlight.readings import Number, ReplicaInfo, ReplicaSighting, ReplicaState, Series, Total
+from harborlight.sources.sglang.answers import (
+    InfoReading,
+    LoadRow,
+    LoadsReading,
+    read_loads,
+    read_server_info,
+)
+from harborlight.sources.sglang.failure import Failure, Trouble
+from harborlight.sources.sglang.page import PageReading, read_page
+from harborlight.sources.sglang.replica import PAGE_PATIENCE, ServerAnswers, sighting
+
+UP, INCOMPLETE = ReplicaState.UP, ReplicaState.INCOMPLETE
+
+
+def page(*lines: str, server: str = "a") -> PageReading:
+    return read_page("".join(f"sglang:{line}\n" for line in lines).encode(), server)
+
+
+BUSY = page(
+    'num_running_reqs{engine_type="unified",tp_rank="0"} 3',
+    'num_queue_reqs{engine_type="unified",tp_rank="0"} 1',
+    'num_used_tokens{engine_type="unified",tp_rank="0"} 70',
+    'max_total_num_tokens{engine_type="unified",tp_rank="0"} 100',
+    'num_requests_total{engine_type="unified"} 5',
+)
+OLD = page("num_running_reqs 3", "num_queue_reqs 1", "num_used_tokens 70")
+ROW = LoadRow("0", running=4, queued=2, used=80, capacity=100, max_running=64, timestamp=7.0, age=1)
+DOWN = Failure(Trouble.FAILED, "connection refused")
+NOT_THERE = Failure(Trouble.NOT_FOUND, "HTTP 404")
+HUNG = Failure(Trouble.FAILED, "timed out", timed_out=True)
+
+
+def see(
+    first: PageReading | Failure,
+    *others: PageReading | Failure,
+    loads: LoadsReading | Failure | None = None,
+    info: InfoReading | None = None,
+    data_parallel: int | None = None,
+) -> ReplicaSighting:
+    servers = [ServerAnswers("a", first, loads, info)]
+    servers += [ServerAnswers(str(n), other) for n, other in enumerate(others)]
+    return sighting("p", "r", 5.0, servers, data_parallel=data_parallel)
+
+
+def loads(*rows: LoadRow) -> LoadsReading:
+    return LoadsReading(rows, "0.5.23")
+
+
+class TestAnswers:
+    """Only what is allowed becomes an object."""
+
+    def test_loads_of_two_ranks(self, sglang: Path) -> None:
+        reading = read_loads((sglang / "http/dp2_v1_loads.json").read_bytes())
+        assert reading.version == "0.5.23"
+        assert [(row.dp_rank, row.role) for row in reading.rows] == [
+            ("0", "unified"),
+            ("1", "unified"),
+        ]
+        first, second = reading.rows
+        assert (first.running, first.queued, first.used, first.capacity, first.max_running) == (
+            (10, 10, 592, 4096, 2048)
+        )
+        # 02:09:01.796277 is 1796090941.796277.
+        assert first.age == pytest.approx(1796090941.796277 - 1796090941.2407186)
+        assert second.age == pytest.approx(1796090941.796277 - 1796090940.7970855)
+
+    def test_loads_of_0_5_8(self) -> None:
+        """A sum beside the rows, and no queues."""
+        row = {"dp_rank": 0, "timestamp": 1.5, "num_running_reqs": 3, "num_waiting_reqs": 1}
+        body = {"timestamp": "x", "version": "0.5.8", "loads": [row], "aggregate": {"n": 1}}
+        reading = read_loads(json.dumps(body).encode())
+        assert reading.rows == (LoadRow("0", running=3, queued=1, timestamp=1.5),)
+
+    @pytest.mark.parametrize("value", ["3", None, True, -1, 2**60, [3], {"a": 1}])
+    def test_a_field_of_another_kind_costs_that_field(self, value: object) -> None:
+        row = {"dp_rank": 0, "num_running_reqs": value, "num_waiting_reqs": 1}
+        reading = read_loads(json.dumps({"loads": [row]}).encode())
+        assert reading.rows == (LoadRow("0", running=None, queued=1),)
+
+    def test_keys_stay_inside(self, sglang: Path) -> None:
+        body = (sglang / "http/auth_server_info.json").read_bytes()
+        said = json.loads(body)
+        secrets = [said["api_key"], said["admin_api_key"]]
+        assert all(len(secret) > 5 for secret in secrets)
+        reading = read_server_info(body)
+        assert (reading.version, reading.served_model, reading.tp, reading.dp, reading.pp) == (
+            ("0.5.23", "tiny", 1, 1, 1)
+        )
+        assert (reading.capacity, reading.max_running) == (4096, 2048)
+        for secret in [*secrets, said["model_path"] + "/", str(said["port"])]:
+            assert secret not in repr(reading)
+
+    @pytest.mark.parametrize(
+        ("said", "shown"),
+        [
+            ("/models/glm", "glm~"),
+            ("zai-org/GLM-5.3", "zai-org/GLM-5.3"),
+            ("a\nb", "a?b~"),
+            (7, ""),
+        ],
+    )
+    def test_a_model_s_name(self, said: object, shown: str) -> None:
+        reading = read_server_info(json.dumps({"served_model_name": said}).encode())
+        assert reading.served_model[: len(shown)] == shown
+        assert (reading.served_model == shown) == (not shown.endswith("~"))
+
+    @pytest.mark.parametrize("said", ["0.5.23", "0.5.0rc0", "0.4.6.post5", "0.5.6.dev1+g1d0ffd4"])
+    def test_versions(self, said: str) -> None:
+        assert read_server_info(json.dumps({"version": said}).encode()).version == said
+
+    @pytest.mark.parametrize("said", ["", "x", "1", "0.5.23 secret", "0.5\n", "1." * 60, 5])
+    def test_versions_that_are_none(self, said: object) -> None:
+        assert read_server_info(json.dumps({"version": said}).encode()).version == ""
+
+
+class TestState:
+    """What the servers' pages make of the replica."""
+
+    @pytest.mark.parametrize(
+        ("first", "state", "reason"),
+        [
+            (BUSY, UP, ""),
+            (page(), UP, ""),
+            (DOWN, ReplicaState.UNREACHABLE, "connection refused"),
+            (
+                NOT_THERE,
+                ReplicaState.NO_METRICS,
+                "no /metrics: SGLang runs without --enable-metrics",
+            ),
+            (
+                Failure(Trouble.NOT_SGLANG, "no SGLang metrics on the page"),
+                ReplicaState.NO_METRICS,
+                "no SGLang metrics on the page",
+            ),
+            (Failure(Trouble.UNAUTHORIZED, "HTTP 401"), ReplicaState.UNAUTHORIZED, "HTTP 401"),
+        ],
+    )
+    def test_one_server(
+        self, first: PageReading | Failure, state: ReplicaState, reason: str
+    ) -> None:
+        seen = see(first)
+        assert (seen.state, seen.reason, seen.complete) == (state, reason, state is UP)
+
+    def test_what_is_not_there_says_nothing(self) -> None:
+        seen = see(DOWN, info=InfoReading(dp=1, capacity=100))
+        assert (seen.numbers, seen.totals, seen.pulses) == ({}, {}, {})
+
+    def test_loads_without_metrics(self) -> None:
+        """/v1/loads answers without --enable-metrics, too."""
+        seen = see(NOT_THERE, loads=loads(ROW))
+        assert seen.numbers["unified"][Number.RUNNING] == 4
+        assert (seen.state, seen.complete) == (ReplicaState.NO_METRICS, False)
+
+
+class TestNumbers:
+    """Which answer is believed, and when none is."""
+
+    def numbers(self, seen: ReplicaSighting) -> dict[Number, float]:
+        (known,) = seen.numbers.values()
+        return dict(known)
+
+    def test_loads_before_the_page(self) -> None:
+        assert self.numbers(see(BUSY, loads=loads(ROW))) == {
+            Number.RUNNING: 4,
+            Number.QUEUED: 2,
+            Number.KV_USED: 80,
+            Number.KV_CAPACITY: 100,
+            Number.MAX_RUNNING: 64,
+        }
+
+    def test_the_page_for_what_loads_lack(self) -> None:
+        known = self.numbers(see(BUSY, loads=loads(replace(ROW, used=None, max_running=None))))
+        assert known[Number.KV_USED] == 70
+        assert known[Number.RUNNING] == 4
+        assert Number.MAX_RUNNING not in known
+
+    def test_a_rank_that_lacks_one_leaves_the_sum_unknown(self) -> None:
+        rows = [ROW, replace(ROW, dp_rank="1", queued=None)]
+        known = self.numbers(see(page(), loads=loads(*rows)))
+        assert known[Number.RUNNING] == 8
+        assert Number.QUEUED not in known
+
+    def test_loads_that_lack_a_rank_are_not_believed(self) -> None:
+        ranks = [f'num_running_reqs{{dp_rank="{n}",tp_rank="0"}} {n + 1}' for n in range(2)]
+        seen = see(page(*ranks), loads=loads(ROW), info=InfoReading(dp=2))
+        assert self.numbers(seen) == {Number.RUNNING: 3}
+        assert seen.info.dp == 2
+
+    def test_what_the_server_says_of_itself(self) -> None:
+        info = InfoReading(dp=2, capacity=500, max_running=32)
+        ranks = [f'num_running_reqs{{dp_rank="{n}",tp_rank="0"}} 1' for n in range(2)]
+        assert self.numbers(see(page(*ranks), info=info)) == {
+            Number.RUNNING: 2,
+            Number.KV_CAPACITY: 1000,
+            Number.MAX_RUNNING: 64,
+        }
+
+    @pytest.mark.parametrize("size", [None, 2, 3])
+    def test_missing_ranks(self, size: int | None) -> None:
+        """Rank 1 alone shows that there is a rank 0; a known size that there are more."""
+        only = page('num_running_reqs{dp_rank="1",tp_rank="0"} 1')
+        seen = see(only, info=InfoReading(dp=size))
+        assert (seen.state, seen.reason) == (INCOMPLETE, "some data-parallel ranks are missing")
+        assert seen.numbers == {}
+
+    @pytest.mark.parametrize(
+        ("info", "configured", "reason"),
+        [
+            (None, None, "data parallelism not known"),
+            (InfoReading(dp=2), 1, "this release does not tell its data-parallel ranks apart"),
+            (None, 2, "this release does not tell its data-parallel ranks apart"),
+            (InfoReading(dp=1, pp=2), None, "this release does not tell its pipeline stages apart"),
+            (InfoReading(dp=1, pp=1), None, ""),
+            (InfoReading(), 1, ""),
+        ],
+    )
+    def test_releases_that_do_not_tell_ranks_apart(
+        self, info: InfoReading | None, configured: int | None, reason: str
+    ) -> None:
+        seen = see(OLD, info=info, data_parallel=configured)
+        assert seen.reason == reason
+        assert seen.state is (INCOMPLETE if reason else UP)
+        if not reason:
+            assert self.numbers(seen)[Number.RUNNING] == 3
+
+    def test_prefill_and_decode(self) -> None:
+        row = replace(ROW, role="prefill")
+        seen = see(page('num_running_reqs{engine_type="prefill",tp_rank="0"} 9'), loads=loads(row))
+        assert list(seen.numbers) == ["prefill"]
+        assert seen.numbers["prefill"][Number.RUNNING] == 4
+
+
+class TestNodes:
+    """Two servers of one replica."""
+
+    RANKS = tuple(
+        page(
+            f'num_running_reqs{{dp_rank="{n}",tp_rank="{n}",engine_type="unified"}} {n + 1}',
+            f'num_retracted_requests_total{{dp_rank="{n}",tp_rank="{n}"}} {n + 5}',
+            server=str(n),
+        )
+        for n in range(2)
+    )
+
+    def test_ranks_on_two_nodes_add_up(self) -> None:
+        seen = see(*self.RANKS)
+        assert seen.numbers["unified"][Number.RUNNING] == 3
+        assert (seen.state, seen.complete, seen.info.dp, seen.info.tp) == (UP, True, 2, 2)
+        assert seen.totals[Total.RETRACTED] == {
+            Series("0", "unified", "0", "tp_rank=0"): 5,
+            Series("1", "unified", "1", "tp_rank=1"): 6,
+        }
+
+    def test_stages_on_two_nodes_repeat_each_other(self) -> None:
+        stages = [page(f'num_running_reqs{{pp_rank="{n}",tp_rank="0"}} {n + 3}') for n in range(2)]
+        assert see(*stages).numbers["unified"][Number.RUNNING] == 4
+
+    def test_a_node_that_is_away(self) -> None:
+        seen = see(self.RANKS[0], DOWN, info=InfoReading(dp=2))
+        assert seen.reason == "another of its servers: connection refused"
+        assert (seen.state, seen.complete, seen.numbers) == (INCOMPLETE, False, {})
+
+
+class TestSignsOfLife:
+    """The best that there is."""
+
+    def keys(self, seen: ReplicaSighting) -> Sequence[str]:
+        return sorted(seen.pulses)
+
+    def test_loads(self) -> None:
+        seen = see(BUSY, loads=loads(ROW))
+        assert self.keys(seen) == ["loads/0"]
+        assert (seen.pulses["loads/0"].value, seen.pulses["loads/0"].age) == (7.0, 1)
+
+    def test_a_scheduler_s_processor_time(self) -> None:
+        lines = [f'scheduler_process_cpu_seconds_total{{tp_rank="{n}"}} {n}.5' for n in range(2)]
+        seen = see(page(*lines, "scheduler_idle_seconds_total 7"), loads=NOT_THERE)
+        assert sorted(pulse.value for pulse in seen.pulses.values()) == [0.5, 1.5]
+        assert {pulse.patience for pulse in seen.pulses.values()} == {PAGE_PATIENCE}
+
+    def test_a_busy_page(self) -> None:
+        """Its numbers move while there is work; while there is none they need not."""
+        still = see(BUSY)
+        assert self.keys(still) == ["page/0/unified/"]
+        moved = see(replace(BUSY, gauges={**BUSY.gauges, Number.KV_USED: {("unified", ""): 71}}))
+        assert moved.pulses != still.pulses
+        idle = {number: dict.fromkeys(units, 0.0) for number, units in BUSY.gauges.items()}
+        assert see(replace(BUSY, gauges=idle)).pulses == {}
+        # A scheduler that does not answer although it has nothing to do is watched, too.
+        assert self.keys(see(replace(BUSY, gauges=idle), loads=HUNG)) == ["page/0/unified/"]
+
+    def test_finished_requests_are_no_sign_of_the_scheduler(self) -> None:
+        """Aborts are counted without it."""
+        more = page('num_requests_total{engine_type="unified"} 6')
+        assert see(replace(BUSY, totals=more.totals)).pulses == see(BUSY).pulses
+
+    def test_releases_that_write_nothing_when_idle(self) -> None:
+        assert see(OLD, data_parallel=1).pulses == {}
+
+
+def test_info() -> None:
+    """Who knows best: the loads the version, the page the model, the server its sizes."""
+    info = InfoReading("0.5.22", "info", tp=4, pp=2, dp=1)
+    busy = replace(BUSY, models=("org/b", "/models/a"))
+    seen = see(busy, loads=loads(ROW), info=info).info
+    assert (seen.version, seen.tp, seen.pp, seen.dp) == ("0.5.23", 4, 2, 1)
+    assert seen.served_model.startswith("a~") and seen.served_model.endswith(",org/b")
+    assert see(BUSY).info == ReplicaInfo(tp=1, dp=1)
+
+
+@pytest.mark.parametrize(
+    ("version", "zero"), [("0.5.23", True), ("0.5.7", True), ("0.5.6", False), ("", False)]
+)
+def test_counters_that_have_not_counted_yet(version: str, zero: bool) -> None:
+    """0 where the release has them; in others what is absent may be what they do not count."""
+    seen = see(BUSY, info=InfoReading(version=version))
+    expected = {Series("a", "unified", "", ""): 0.0} if zero else None
+    assert seen.totals.get(Total.ABORTED) == expected
+    assert seen.totals[Total.REQUESTS] == {Series("a", "unified", "", ""): 5.0}
