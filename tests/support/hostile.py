@@ -9,7 +9,6 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Final, Self
 
 CANARY: Final = "canary-4711"
@@ -66,12 +65,7 @@ class RawServer:
         self._threads[0].start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end.set()
         with contextlib.suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)

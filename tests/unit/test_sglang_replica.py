@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harborlight.ledger.replicas import Replica
 from harborlight.readings import Number, ReplicaInfo, ReplicaSighting, ReplicaState, Series, Total
 from harborlight.sources.sglang.answers import (
     InfoReading,
@@ -267,8 +268,10 @@ class TestNodes:
         stages = [page(f'num_running_reqs{{pp_rank="{n}",tp_rank="0"}} {n + 3}') for n in range(2)]
         assert see(*stages).numbers["unified"][Number.RUNNING] == 4
 
-    def test_a_node_that_is_away(self) -> None:
-        seen = see(self.RANKS[0], DOWN, info=InfoReading(dp=2))
+    @pytest.mark.parametrize("size", [2, None])
+    def test_a_node_that_is_away(self, size: int | None) -> None:
+        """Whose ranks would be missing in a sum, also where nobody says how many there are."""
+        seen = see(self.RANKS[0], DOWN, info=InfoReading(dp=size))
         assert seen.reason == "another of its servers: connection refused"
         assert (seen.state, seen.complete, seen.numbers) == (INCOMPLETE, False, {})
 
@@ -287,8 +290,21 @@ class TestSignsOfLife:
     def test_a_scheduler_s_processor_time(self) -> None:
         lines = [f'scheduler_process_cpu_seconds_total{{tp_rank="{n}"}} {n}.5' for n in range(2)]
         seen = see(page(*lines, "scheduler_idle_seconds_total 7"), loads=NOT_THERE)
-        assert sorted(pulse.value for pulse in seen.pulses.values()) == [0.5, 1.5]
-        assert {pulse.patience for pulse in seen.pulses.values()} == {PAGE_PATIENCE}
+        assert self.keys(seen) == ["scheduler/unified/"]
+        pulse = seen.pulses["scheduler/unified/"]
+        assert (pulse.value, pulse.patience) == (1.5, PAGE_PATIENCE)
+
+    def test_ranks_that_log_nothing_do_not_stand_still(self) -> None:
+        """Their counters are on the page, too, at 0 for ever."""
+        replica, seen = Replica("p", "r"), see(BUSY)
+        for seconds in range(0, 300, 30):
+            lines = [f'scheduler_process_cpu_seconds_total{{tp_rank="0"}} {seconds + 1}']
+            lines += [f'scheduler_process_cpu_seconds_total{{tp_rank="{n}"}} 0' for n in (1, 2)]
+            seen = see(page(*lines), loads=Failure(Trouble.UNAUTHORIZED, "HTTP 401"))
+            replica.take(replace(seen, at=float(seconds)))
+            assert replica.standing(1.0).state is UP
+        replica.take(replace(seen, at=270.0 + 90))
+        assert replica.standing(1.0).state is ReplicaState.FROZEN
 
     def test_a_busy_page(self) -> None:
         """Its numbers move while there is work; while there is none they need not."""

@@ -91,7 +91,8 @@ def sighting(
     if state in (ReplicaState.UNREACHABLE, ReplicaState.UNAUTHORIZED):
         return ReplicaSighting(pool, replica, at, state, reason)
     size = _dp_size(leader, data_parallel)
-    numbers, lacking = _numbers(leader, pages, size)
+    whole = _followers_trouble(servers) is None
+    numbers, lacking = _numbers(leader, pages, size, whole=whole)
     if state is ReplicaState.UP and lacking:
         state, reason = ReplicaState.INCOMPLETE, lacking
     return ReplicaSighting(
@@ -100,7 +101,7 @@ def sighting(
         at=at,
         state=state,
         reason=reason,
-        complete=leader.reading is not None and _followers_trouble(servers) is None,
+        complete=leader.reading is not None and whole,
         info=_info(leader, pages, size),
         numbers=numbers,
         totals=_together([_from_zero(leader), *(page.totals for page in pages)]),
@@ -151,14 +152,16 @@ def _dp_size(leader: ServerAnswers, configured: int | None) -> int | None:
 
 
 def _numbers(
-    leader: ServerAnswers, pages: Sequence[PageReading], size: int | None
+    leader: ServerAnswers, pages: Sequence[PageReading], size: int | None, *, whole: bool
 ) -> tuple[Numbers, str]:
     """The replica's numbers by role, and what keeps some of them from being known.
 
-    ``/v1/loads`` goes before the page: a page lags behind by up to 40 decoding steps.
+    ``whole``: no node's page is missing. ``/v1/loads`` goes before the page, which lags behind by
+    up to 40 decoding steps.
     """
     info = leader.info
-    numbers, lacking = _by_page(pages, size, info.pp if info is not None else None)
+    stages = info.pp if info is not None else None
+    numbers, lacking = _by_page(pages, size, stages, whole=whole)
     if leader.rows and len(leader.rows) == size:
         by_page, numbers, lacking = numbers, _by_loads(leader.rows), ""
         for role, known in numbers.items():
@@ -187,7 +190,7 @@ def _by_loads(rows: Sequence[LoadRow]) -> Numbers:
 
 
 def _by_page(
-    pages: Sequence[PageReading], size: int | None, stages: int | None
+    pages: Sequence[PageReading], size: int | None, stages: int | None, *, whole: bool
 ) -> tuple[Numbers, str]:
     """``stages``: how many the pipeline has, if known."""
     if not any(page.gauges for page in pages):
@@ -212,17 +215,19 @@ def _by_page(
     for number, values in units.items():
         for role in {role for role, _ in values}:
             ranks = {rank: value for (of, rank), value in values.items() if of == role}
-            if _all_there(set(ranks), size):
+            if _all_there(set(ranks), size, whole=whole):
                 numbers.setdefault(role, {})[number] = sum(ranks.values())
             else:
                 lacking = "some data-parallel ranks are missing"
     return numbers, lacking
 
 
-def _all_there(ranks: set[str], size: int | None) -> bool:
+def _all_there(ranks: set[str], size: int | None, *, whole: bool) -> bool:
     """Whether these are all of a role's data-parallel ranks, as far as can be told."""
     if "" in ranks:
         return len(ranks) == 1 and (size or 1) == 1
+    if size is None and not whole:
+        return False  # the missing node may have more of them
     expected = max(size or 0, max(int(rank) for rank in ranks) + 1)
     return len(ranks) == expected
 
@@ -265,18 +270,18 @@ def _pulses(leader: ServerAnswers, pages: Sequence[PageReading]) -> dict[str, Pu
     timed = [row for row in leader.rows if row.timestamp is not None]
     if timed:
         return {f"loads/{row.dp_rank}": Pulse(row.timestamp, age=row.age) for row in timed}
-    alive = {series: value for page in pages for series, value in page.liveness.items()}
+    # A rank that logs nothing has these counters as well, and they stay at 0.
+    alive: dict[str, float] = {}
+    for page in pages:
+        for series, value in page.liveness.items():
+            key = f"scheduler/{series.role}/{series.dp_rank}"
+            alive[key] = max(value, alive.get(key, 0.0))
     if alive:
-        return {
-            f"scheduler/{'/'.join(series)}": Pulse(value, PAGE_PATIENCE)
-            for series, value in alive.items()
-        }
-    if not pages:
-        return {}
+        return {key: Pulse(value, PAGE_PATIENCE) for key, value in alive.items()}
     hung = isinstance(leader.loads, Failure) and leader.loads.timed_out
     pulses: dict[str, Pulse] = {}
     for place, page in enumerate(pages):
-        for unit in {unit for values in page.gauges.values() for unit in values}:
+        for unit in page.gauges.get(Number.RUNNING, {}):
             work = tuple(page.gauges.get(number, {}).get(unit) for number in _WORK)
             busy = any(work[:2]) and not page.summed
             if busy or hung:
