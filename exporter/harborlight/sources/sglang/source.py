@@ -84,13 +84,15 @@ class SglangSource:
         return Observation(replicas=tuple(found))
 
     def _begin(self, replica: _Replica, now: float, started: float) -> None:
-        scrape = replica.scrape = _Scrape(now, started, started + replica.target.timeout)
-        threading.Thread(
+        scrape = _Scrape(now, started, started + replica.target.timeout)
+        worker = threading.Thread(
             target=self._work,
             args=(replica, scrape, replica.memory),
             name=f"sglang {replica.target.pool}/{replica.target.name}",
             daemon=True,
-        ).start()
+        )
+        worker.start()  # where there is no thread to be had, the next look tries again
+        replica.scrape = scrape
 
     def _work(self, replica: _Replica, scrape: _Scrape, memory: _Memory) -> None:
         target = replica.target
