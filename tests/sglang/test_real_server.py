@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from harborlight.sources.sglang.replica import PAGE_PATIENCE
 from support.deadline import eventually
 from support.exporter import ExporterProcess, Watcher, metrics_once
 from support.harbor import HarborJob
@@ -288,3 +289,23 @@ def test_data_parallel(tmp_path: Path) -> None:
 
         eventually(agree, SLOW, what="a reading while nothing begins or ends")
         assert -1 not in load.wait()
+
+
+def test_tensor_parallel_without_loads(tmp_path: Path) -> None:
+    """Two ranks of which one logs nothing, known by their page alone: idle for long, then hung."""
+    env = {"SGLANG_CPU_OMP_THREADS_BIND": "0|1", "SGLANG_NCCL_SO_PATH": "/nonexistent/libnccl.so"}
+    flags = ("--enable-metrics", "--api-key", "a-key-that-nobody-tells", "--tp-size", "2")
+    with (
+        RealServer(tmp_path, *flags, "--disable-custom-all-reduce", env=env) as server,
+        exporter(tmp_path, server) as watching,
+        Watcher(watching) as watcher,
+    ):
+        page = becomes(watching, "up")
+        assert page.value(f"{REPLICA}_info", tp="2") == 1
+        assert page.value(f"{REPLICA}_kv_tokens_capacity") == CAPACITY
+        passes(watching, PAGE_PATIENCE + 20)
+        first = next(i for i, page in enumerate(watcher.pages) if page.find(f"{REPLICA}_up"))
+        assert {state(page) for page in watcher.pages[first:]} == {"up"}
+        server.signal_schedulers(signal.SIGSTOP)
+        becomes(watching, "frozen", PAGE_PATIENCE + SLOW)
+        print(f"\nTP 2, /v1/loads refused: up while idle for {PAGE_PATIENCE + 20:g} s, then frozen")
