@@ -307,7 +307,7 @@ def _read_task_file(value: Any, info: ValidationInfo) -> TaskFile:
     """Read it: one task a line, empty lines and comments (``#``) skipped."""
     if isinstance(value, TaskFile):
         return value
-    if not isinstance(value, str) or not value or not value.isprintable():
+    if not isinstance(value, str) or not value or not value.isprintable() or "://" in value:
         raise _said(f"expected a path, got {_shown(value)}")
     path = _folder_of(info.context) / Path(value).expanduser()
     try:
@@ -548,7 +548,7 @@ def _read_api_key(value: Any, info: ValidationInfo) -> SecretStr:
                 if data is None:
                     raise _said(f"the environment has no variable {name}")
                 return _key(data, f"the environment's variable {name}")
-            case {"file": str(name)} if name and name.isprintable():
+            case {"file": str(name)} if name and name.isprintable() and "://" not in name:
                 path = _folder_of(info.context) / Path(name).expanduser()
                 with _opened(path) as file:
                     return _key(file.read(_MAX_KEY_BYTES + 1), f"'{_path_shown(path)}'")
@@ -565,6 +565,8 @@ def _opened(path: Path) -> Iterator[BinaryIO]:
 
 
 def _readable_file(value: str, info: ValidationInfo) -> str:
+    if "://" in value:  # as a path it would be shown
+        raise _said(f"expected a path, got {_shown(value)}")
     path = _folder_of(info.context) / Path(value).expanduser()
     with _opened(path):
         return str(path)
@@ -923,13 +925,14 @@ def _look_through(text: str, problems: list[tuple[int, str]]) -> None:
                     problems.append((line, "expected one document, found another (---)"))
                     return
             case yaml.AliasEvent():
-                problems.append((line, f"aliases (*{event.anchor}) are not supported"))
+                # Its name is not shown: a key that begins with * looks like one.
+                problems.append((line, "aliases (*NAME) are not supported"))
             case yaml.CollectionEndEvent():
                 depth -= 1
             case yaml.CollectionStartEvent():
                 depth += 1
         if isinstance(event, yaml.ScalarEvent | yaml.CollectionStartEvent) and event.tag:
-            problems.append((line, f"tags ({_shown(event.tag)[1:-1]}) are not supported"))
+            problems.append((line, "tags (!NAME) are not supported"))
         if depth > MAX_DEPTH:
             problems.append((line, f"nested more than {MAX_DEPTH} levels deep"))
             return
@@ -940,6 +943,7 @@ def _yaml_problem(text: str, error: yaml.MarkedYAMLError) -> str:
     if mark and text[mark.index : mark.index + 1] == "\t":
         return "a tab where YAML wants spaces"
     said = ", ".join(part for part in (error.context, error.problem) if part)
+    said = re.sub(r"(tag handle|anchor) '.*", r"\1", said, flags=re.DOTALL)  # may be a key's text
     return f"not valid YAML: {''.join(c if c.isprintable() else '?' for c in said)}"
 
 

@@ -310,7 +310,7 @@ def test_status(here: Here, jobs: Path, known: Path) -> None:
 class ModelServer:
     """Answers ``/metrics`` as SGLang does; with a ``key`` only to who has it."""
 
-    def __init__(self, requests: int = 10, key: str = "") -> None:
+    def __init__(self, requests: int = 10, key: str = "", host: str = "127.0.0.1") -> None:
         self.requests = requests
         self.key = key
         self.asked: list[str] = []
@@ -334,8 +334,12 @@ class ModelServer:
             def log_message(self, *_: object) -> None:
                 pass
 
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.address = f"127.0.0.1:{self._server.server_address[1]}"
+        class Server(http.server.ThreadingHTTPServer):
+            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+
+        self._server = Server((host, 0), Handler)
+        shown = f"[{host}]" if ":" in host else host
+        self.address = f"{shown}:{self._server.server_address[1]}"
         self.url = f"http://{self.address}"
 
     def page(self) -> str:
@@ -378,6 +382,31 @@ def test_watching_replicas_only(here: Here, model: ModelServer) -> None:
     shown = here.shown("status", "--sglang", model.url)
     assert "Pool SGLang" in shown
     assert model.address not in shown
+
+
+def test_serving_replicas_only(model: ModelServer, tmp_path: Path) -> None:
+    with ExporterProcess([], tmp_path / "data", "--sglang", model.url) as exporter:
+        page = exporter.fresh_page()
+        assert page.label_values(SUCCESS, "collector") == ["ledger", "sglang"]
+        assert page.value(UP, pool="sglang", replica="1") == 1
+        assert page.value("harborlight_replica_running_requests", role="unified") == 3
+        assert exporter.terminate() == 0
+    assert model.address not in page.text + "".join(exporter.log)
+
+
+def test_a_server_with_an_ipv6_address(here: Here, tmp_path: Path) -> None:
+    file = tmp_path / "harborlight.yml"
+    try:
+        server = ModelServer(host="::1")
+    except OSError:
+        pytest.skip("no IPv6 here")
+    with server as model:
+        file.write_text(f"pools: [{{name: main, replicas: [{{name: a, url: '{model.url}'}}]}}]\n")
+        for option, place in (("--sglang", model.url), ("--config.file", file)):
+            page = Page(here.shown("metrics", option, place))
+            assert page.value(UP) == 1
+            assert page.value("harborlight_replica_running_requests") == 3
+            assert "::1" not in page.text
 
 
 def test_replicas_beside_jobs_and_a_configured_pool(
@@ -483,6 +512,47 @@ def test_a_source_that_stays_as_it_was_is_kept(jobs: Path) -> None:
     assert without.jobs is not None and without.sglang is None
     with pytest.raises(UsageError, match="nothing to watch"):
         _Sources.given(Config(), _parser().parse_args(["serve"])).or_complain()
+
+
+def test_what_a_source_asks_for_makes_it_another_one(tmp_path: Path) -> None:
+    """A reload with a new key or server does; what only the ledger minds does not."""
+    file, key = tmp_path / "harborlight.yml", tmp_path / "key"
+    arguments = _parser().parse_args(["serve", "--config.file", str(file)])
+    good = (
+        "pools: [{name: main, title: T, frozen_after: 30s, timeout: 5s, scrape_interval: 5s,\n"
+        "  api_key: {file: key}, tls: {insecure_skip_verify: false},\n"
+        "  replicas: [{name: a, data_parallel: 1, url: https://h}]}]\n"
+    )
+    key.write_text("one")
+    file.write_text(good)
+    before = _Sources.given(load_config(file), arguments)
+    assert before.sglang is not None
+
+    def is_kept() -> bool:
+        return _Sources.given(load_config(file), arguments, before=before).sglang is before.sglang
+
+    for old, new in (("", ""), ("title: T", "title: U"), ("30s", "1m"), ("//h", "//H:443/")):
+        file.write_text(good.replace(old, new))
+        assert is_kept(), new
+    for old, new in (
+        ("timeout: 5s", "timeout: 6s"),
+        ("interval: 5s", "interval: 6s"),
+        ("verify: false", "verify: true"),
+        ("parallel: 1", "parallel: 2"),
+        ("name: main", "name: other"),
+        ("name: a", "name: b"),
+        ("https://h", "https://i"),
+        ("}]}]", "}, {name: b, url: https://i}]}]"),
+        ("api_key: {file: key}, ", ""),
+    ):
+        assert old in good
+        file.write_text(good.replace(old, new))
+        assert not is_kept(), new
+    file.write_text(good)
+    key.write_text("one\n")
+    assert is_kept()
+    key.write_text("two")
+    assert not is_kept()
 
 
 def test_counters_go_on_from_the_ledger(here: Here, model: ModelServer, tmp_path: Path) -> None:
