@@ -8,6 +8,7 @@ import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 TESTS = Path(__file__).resolve().parent
@@ -15,6 +16,10 @@ if str(TESTS) not in sys.path:  # `support` is imported from here, whatever the 
     sys.path.insert(0, str(TESTS))
 
 from support.harbor import must_be_available, why_unavailable  # noqa: E402
+
+# How long an example takes depends on what else the machine does.
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
