@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import signal
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 
 import pytest
+import requests
 
 from harborlight.sources.sglang.replica import PAGE_PATIENCE
 from support.deadline import eventually
-from support.exporter import ExporterProcess, Watcher, metrics_once
+from support.exporter import ExporterProcess, Watcher, command, environment, metrics_once
 from support.harbor import HarborJob
 from support.harbor_local.tasks import write_tasks
 from support.page import Page
@@ -18,6 +23,7 @@ from support.sglang_server import CAPACITY, Load, RealServer
 
 REPLICA = "harborlight_replica"
 FROZEN_AFTER = 8
+"""Seconds. A busy scheduler publishes its load every 40 steps only: here up to 4 s apart."""
 SLOW = 120.0
 """Seconds that a step may take: two processors run server, exporter, requests and watcher."""
 
@@ -59,6 +65,70 @@ def work_of(page: Page) -> tuple[float, float, float]:
     return running, queued, used
 
 
+TOTALS = {
+    "requests_total": "num_requests_total",
+    "aborted_requests_total": "num_aborted_requests_total",
+    "retracted_requests_total": "num_retracted_requests_total",
+    "prompt_tokens_total": "prompt_tokens_total",
+    "cached_tokens_total": "cached_tokens_total",
+    "generation_tokens_total": "generation_tokens_total",
+}
+"""What the exporter calls it, and SGLang."""
+MODES = {"prefill": "prefill_compute", "cached": "prefill_cache", "decode": "decode"}
+LATENCIES = {
+    "time_to_first_token_seconds": "time_to_first_token_seconds",
+    "inter_token_latency_seconds": "inter_token_latency_seconds",
+    "request_latency_seconds": "e2e_request_latency_seconds",
+    "queue_time_seconds": "queue_time_seconds",
+}
+GAUGES = (
+    "running_requests",
+    "queued_requests",
+    "max_running_requests",
+    "kv_tokens_used",
+    "kv_tokens_capacity",
+)
+
+
+def own_page(server: RealServer) -> Page:
+    """What the server itself says at ``/metrics``, which is open with a key, too."""
+    answer = requests.get(
+        f"{server.url}/metrics", headers={"Accept": "text/plain;version=0.0.4"}, timeout=30
+    )
+    answer.raise_for_status()
+    return Page(answer.text)
+
+
+def buckets(name: str, *pages: Page) -> dict[float, float]:
+    """A histogram's cumulative counts by bound, all series of all pages together."""
+    counts: dict[float, float] = {}
+    for page in pages:
+        for sample in page.find(f"{name}_bucket"):
+            bound = float(dict(sample.labels)["le"])
+            counts[bound] = counts.get(bound, 0.0) + sample.value
+    return counts
+
+
+def assert_counts(page: Page, *lives: Page) -> None:
+    """All counters and histograms are the server's own, those of its several lives together.
+
+    The pages of its lives are of one scheduler: nothing on them is there twice.
+    """
+
+    def told(name: str, **labels: str) -> float:
+        return math.fsum(life.sum(f"sglang:{name}", **labels) for life in lives)
+
+    for ours, theirs in TOTALS.items():
+        assert page.sum(f"{REPLICA}_{ours}") == told(theirs), ours
+    for kind, mode in MODES.items():
+        found = page.sum(f"{REPLICA}_live_tokens_total", kind=kind)
+        assert found == told("realtime_tokens_total", mode=mode), kind
+    for ours, theirs in LATENCIES.items():
+        assert page.sum(f"{REPLICA}_{ours}_count") == told(f"{theirs}_count") > 0, ours
+        assert math.isclose(page.sum(f"{REPLICA}_{ours}_sum"), told(f"{theirs}_sum")), ours
+        assert buckets(f"{REPLICA}_{ours}", page) == buckets(f"sglang:{theirs}", *lives), ours
+
+
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealServer]:
     with RealServer(tmp_path_factory.mktemp("server"), "--enable-metrics") as running:
@@ -81,6 +151,31 @@ def becomes(watching: ExporterProcess, wanted: str, timeout: float = SLOW) -> Pa
     return eventually(look, timeout, interval=0.2, what=f"state {wanted}")
 
 
+def agrees(server: RealServer, look: Callable[[], Page], slack: bool = False) -> Page:
+    """A page with exactly the server's work: while it was read, /v1/loads stayed the same.
+
+    ``slack``: the tokens in use may have moved on meanwhile; the page's lie between.
+    """
+
+    def attempt() -> Page:
+        earlier, page, later = server.sums(), look(), server.sums()
+        found = work_of(page)
+        assert earlier[:2] == later[:2] == found[:2], (earlier, found, later)
+        assert earlier[2] <= found[2] <= later[2], (earlier, found, later)
+        assert slack or earlier == later, (earlier, later)
+        print(f"\n/v1/loads {earlier}, the page {found}, then {later}")
+        return page
+
+    return eventually(attempt, SLOW, what="a reading while nothing begins or ends")
+
+
+def states(watcher: Watcher) -> list[str]:
+    """The states that the replica went through."""
+    shown = [page for page in watcher.pages if page.find(f"{REPLICA}_up")]
+    assert all(page.value(f"{REPLICA}_up") == (state(page) == "up") for page in shown)
+    return [name for name, _ in groupby(map(state, shown))]
+
+
 def passes(watching: ExporterProcess, seconds: float) -> None:
     """Wait until the exporter has refreshed for so long."""
     name = "harborlight_snapshot_timestamp_seconds"
@@ -97,9 +192,33 @@ def test_idle(watched: tuple[ExporterProcess, Watcher]) -> None:
     assert page.value(f"{REPLICA}_kv_tokens_capacity") == CAPACITY
     assert work_of(page)[:2] == (0, 0)
     passes(watching, 2 * FROZEN_AFTER)
-    first = next(i for i, page in enumerate(watcher.pages) if page.find(f"{REPLICA}_up"))
-    assert {state(page) for page in watcher.pages[first:]} == {"up"}
+    assert states(watcher) == ["up"]
     print(f"\nidle for {2 * FROZEN_AFTER} s: {len(watcher.pages)} pages, always up")
+
+
+def test_command_line(tmp_path: Path, server: RealServer) -> None:
+    """``--sglang`` alone, without a file."""
+    watching = ExporterProcess((), tmp_path / "data", "--sglang", server.url)
+    with watching:
+        page = becomes(watching, "up")
+        assert page.value(f"{REPLICA}_kv_tokens_capacity", pool="sglang", replica="1") == CAPACITY
+    said = status("--sglang", server.url)
+    print(f"\n{said}")
+    for word in ("SGLang", "up", "0 %"):
+        assert word in said
+    assert f":{server.port}" not in said
+
+
+def status(*arguments: str) -> str:
+    """What ``harborlight status`` shows."""
+    return subprocess.run(
+        [*command(), "status", *arguments],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=SLOW,
+        check=True,
+    ).stdout
 
 
 def test_load(watched: tuple[ExporterProcess, Watcher], server: RealServer) -> None:
@@ -108,16 +227,8 @@ def test_load(watched: tuple[ExporterProcess, Watcher], server: RealServer) -> N
     before = becomes(watching, "up")
     load = Load(server, 24, 300)
     eventually(lambda: server.sums()[1] > 0, SLOW, what="a queue")
-
-    def agree() -> Page:
-        earlier, page, later = server.sums(), metrics_once(["--sglang", server.url]), server.sums()
-        running, queued, used = work_of(page)
-        print(f"\n/v1/loads {earlier}, harborlight metrics {(running, queued, used)}, then {later}")
-        assert earlier[:2] == later[:2] == (running, queued)
-        assert earlier[2] <= used <= later[2]
-        return page
-
-    eventually(agree, SLOW, what="a reading while nothing begins or ends")
+    agrees(server, watching.fresh_page)
+    agrees(server, lambda: metrics_once(["--sglang", server.url]), slack=True)
     prompts = load.wait()
     after = eventually(
         lambda: page if _requests(page := watching.page(), before) == 24 else None,
@@ -135,6 +246,18 @@ def test_load(watched: tuple[ExporterProcess, Watcher], server: RealServer) -> N
         grew = after.sum(f"{REPLICA}_{name}") - before.sum(f"{REPLICA}_{name}")
         print(f"{name} grew by {grew:g}, asked for {expected}")
         assert grew == expected
+    own = eventually(lambda: counts(watching, server), SLOW, what="the server's own counts")
+    histograms = ", ".join(
+        f"{name}: {own.sum(f'sglang:{name}_count'):g}" for name in LATENCIES.values()
+    )
+    print(f"and to the last bucket as the server's own page has it ({histograms})")
+
+
+def counts(watching: ExporterProcess, server: RealServer, *lives: Page) -> Page:
+    """The server's page, after the exporter's was found to have all that it says."""
+    own = own_page(server)
+    assert_counts(watching.fresh_page(), *lives, own)
+    return own
 
 
 def _requests(page: Page, before: Page) -> float:
@@ -142,23 +265,38 @@ def _requests(page: Page, before: Page) -> float:
 
 
 def test_frozen(watched: tuple[ExporterProcess, Watcher], server: RealServer) -> None:
-    """A stopped scheduler answers as if it worked: ``/metrics`` is 200 and looks busy."""
-    watching, _ = watched
+    """A server whose scheduler is stopped answers as if it worked, busy or idle."""
+    watching, watcher = watched
     becomes(watching, "up")
-    load = Load(server, 8, 500)
-    eventually(lambda: server.sums()[0] > 0, SLOW, what="running requests")
+    load = Load(server, 6, 500)
+    eventually(lambda: server.sums()[0] == 6, SLOW, what="six running requests")
+    with stopped(watching, server):
+        # Nothing moves: all three are exactly the server's, whose page looks busy and well.
+        page = agrees(server, watching.page)
+        assert work_of(page)[0] == 6
+        assert own_page(server).sum("sglang:num_requests_total") > 0
+    assert -1 not in load.wait()
+    with stopped(watching, server):
+        assert work_of(watching.page()) == (0, 0, 0)
+    eventually(lambda: counts(watching, server), SLOW, what="the server's own counts")
+    assert states(watcher) == ["up", "frozen", "up", "frozen", "up"]
+
+
+@contextmanager
+def stopped(watching: ExporterProcess, server: RealServer) -> Iterator[None]:
+    """Within, the scheduler is stopped and the exporter has noticed; afterwards it works again."""
+    clock = "harborlight_snapshot_timestamp_seconds"
+    since = watching.value(clock)
     server.signal_schedulers(signal.SIGSTOP)
     try:
         page = becomes(watching, "frozen")
+        took = page.value(clock) - since
+        print(f"\nfrozen {took:.1f} s after the stop ({FROZEN_AFTER} s configured)")
         assert page.value(f"{REPLICA}_up") == 0
-        # Nothing moves: all three are exactly the server's.
-        print(f"\nfrozen: /v1/loads {server.sums()}, the page {work_of(page)}")
-        assert work_of(page) == server.sums()
-        assert work_of(page)[0] > 0
+        yield
     finally:
         server.signal_schedulers(signal.SIGCONT)
     becomes(watching, "up")
-    assert -1 not in load.wait()
 
 
 def test_killed_and_started_again(
@@ -168,30 +306,41 @@ def test_killed_and_started_again(
     watching, watcher = watched
     becomes(watching, "up")
     Load(server, 4, 20).wait()
-    passes(watching, 2)
-    before = watching.fresh_page()
+    first = eventually(lambda: counts(watching, server), SLOW, what="the server's own counts")
     server.signal_schedulers(signal.SIGKILL)
     gone = becomes(watching, "unreachable")
-    assert gone.find(f"{REPLICA}_running_requests") == []
-    assert gone.value(f"{REPLICA}_requests_known") == 0
-    assert _requests(gone, before) == 0
+    assert_away(gone, first)
     server.stop()
+    # Nobody but the ledger knows now what the first life counted.
+    watching.restart(gracefully=False)
+    assert_away(becomes(watching, "unreachable"), first)
     server.start()
-    again = becomes(watching, "up")
+    becomes(watching, "up")
+    assert -1 not in Load(server, 5, 30).wait()
     # A server asks itself one thing when it starts.
-    own = _requests(again, before)
-    Load(server, 5, 30).wait()
-    eventually(
-        lambda: _requests(watching.page(), before) == own + 5, SLOW, what="five more requests"
-    )
+    second = eventually(lambda: counts(watching, server, first), SLOW, what="both lives' counts")
+    page = watching.page()
+    assert _requests(page, gone) == 1 + 5
+    assert page.sum(f"{REPLICA}_kv_tokens_capacity") == CAPACITY
     watcher.check()
+    assert states(watcher) == ["up", "unreachable", "up"]
+    told = [life.sum("sglang:num_requests_total") for life in (first, second)]
     print(
-        f"\nrequests: {before.sum(f'{REPLICA}_requests_total'):g} before the kill, "
-        f"{again.sum(f'{REPLICA}_requests_total'):g} after the start, then 5 more: "
-        f"{watching.page().sum(f'{REPLICA}_requests_total'):g}; {len(watcher.pages)} pages"
+        f"\nrequests by the server: {told[0]:g}, killed, {told[1]:g}; "
+        f"by the exporter: {page.sum(f'{REPLICA}_requests_total'):g}; "
+        f"{len(watcher.pages)} pages, no counter fell; {states(watcher)}"
     )
 
 
+def assert_away(page: Page, life: Page) -> None:
+    """The replica is not there: no number of this moment is left, and all that was counted."""
+    assert [page.find(f"{REPLICA}_{name}") for name in GAUGES] == [[]] * len(GAUGES)
+    assert page.value(f"{REPLICA}_requests_known") == 0
+    assert page.value(f"{REPLICA}_kv_tokens_known") == 0
+    assert_counts(page, life)
+
+
+@pytest.mark.real_harbor
 def test_job(tmp_path: Path, server: RealServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both halves joined: the trials of a real Harbor job and the requests that they make."""
     monkeypatch.setenv("MODEL_SERVER", server.url)
@@ -208,6 +357,7 @@ def test_job(tmp_path: Path, server: RealServer, monkeypatch: pytest.MonkeyPatch
                 SLOW,
                 what="three running trials",
             )
+            assert watching.fresh_page().value(f"{REPLICA}_running_requests") == 0
             job.open_gate("together")
 
             def joined() -> tuple[float, float]:
@@ -246,26 +396,39 @@ def _scored(page: Page) -> float:
     return page.sum("harborlight_run_attempts", state="scored")
 
 
+KEYS = {"none": "", "right": "canary-key-4711", "wrong": "canary-wrong-1234"}
+
+
 def test_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the key /v1/loads is read; without, the page. Neither key comes out."""
-    key, admin = "canary-key-4711", "canary-admin-0815"
+    """With the key /v1/loads is read; without, or with another, the page. No key comes out."""
+    key, admin = KEYS["right"], "canary-admin-0815"
     flags = ("--enable-metrics", "--api-key", key, "--admin-api-key", admin)
     with RealServer(tmp_path, *flags) as server:
+        for path in ("/v1/loads", "/server_info"):
+            assert requests.get(server.url + path, timeout=30).status_code == 401
+        assert len(Load(server, 3, 20, key).wait()) == 3
         said = []
-        for name in ("", "SGLANG_KEY"):
-            work = tmp_path / f"key-{name}"
+        for name, value in KEYS.items():
+            work = tmp_path / name
             work.mkdir()
-            monkeypatch.setenv("SGLANG_KEY", key)
-            with exporter(work, server, key=name) as watching:
+            monkeypatch.setenv("SGLANG_KEY", value)
+            with exporter(work, server, key="SGLANG_KEY" if value else "") as watching:
                 page = becomes(watching, "up")
                 # From /v1/loads alone.
-                assert bool(page.find(f"{REPLICA}_max_running_requests")) == bool(name)
+                by_loads = bool(page.find(f"{REPLICA}_max_running_requests"))
+                assert by_loads == (name == "right")
                 assert page.value(f"{REPLICA}_kv_tokens_capacity") == CAPACITY
+                assert work_of(page) == (0, 0, 0)
+                eventually(lambda: counts(watching, server), SLOW, what="the server's own counts")
                 said += [page.text, watching.fetch("/")[1], *watching.log]
-            said.append(metrics_once(["--config.file", work / "config.yaml"]).text)
+            file = str(work / "config.yaml")
+            said += [metrics_once(["--config.file", file]).text, status("--config.file", file)]
+            said += [f.read_bytes().decode("latin-1") for f in (work / "data").iterdir()]
+            print(f"\n{name} key: up, by {'/v1/loads' if by_loads else 'the page'}")
         everything = "\n".join(said)
-        for secret in (key, admin, str(server.port), str(tmp_path / "model")):
+        for secret in (*filter(None, KEYS.values()), admin, str(tmp_path / "model")):
             assert secret not in everything
+        assert f":{server.port}" not in everything
 
 
 def test_data_parallel(tmp_path: Path) -> None:
@@ -279,15 +442,14 @@ def test_data_parallel(tmp_path: Path) -> None:
         assert page.value(f"{REPLICA}_kv_tokens_capacity") == 2 * CAPACITY
         assert page.value(f"{REPLICA}_info", dp="2") == 1
         load = Load(server, 12, 200)
-
-        def agree() -> Page:
-            earlier, page, later = server.sums(), watching.fresh_page(), server.sums()
-            assert earlier[:2] == later[:2] == work_of(page)[:2]
-            assert earlier[0] > 1
-            print(f"\ntwo ranks: /v1/loads {earlier}, the page {work_of(page)}")
-            return page
-
-        eventually(agree, SLOW, what="a reading while nothing begins or ends")
+        eventually(
+            lambda: all(row["num_running_reqs"] for row in server.loads()),
+            SLOW,
+            what="requests of both ranks",
+        )
+        page = agrees(server, watching.fresh_page)
+        rows = [(row["num_running_reqs"], row["num_used_tokens"]) for row in server.loads()]
+        print(f"two ranks, running and used: {rows}")
         assert -1 not in load.wait()
 
 
@@ -304,8 +466,7 @@ def test_tensor_parallel_without_loads(tmp_path: Path) -> None:
         assert page.value(f"{REPLICA}_info", tp="2") == 1
         assert page.value(f"{REPLICA}_kv_tokens_capacity") == CAPACITY
         passes(watching, PAGE_PATIENCE + 20)
-        first = next(i for i, page in enumerate(watcher.pages) if page.find(f"{REPLICA}_up"))
-        assert {state(page) for page in watcher.pages[first:]} == {"up"}
+        assert states(watcher) == ["up"]
         server.signal_schedulers(signal.SIGSTOP)
         becomes(watching, "frozen", PAGE_PATIENCE + SLOW)
         print(f"\nTP 2, /v1/loads refused: up while idle for {PAGE_PATIENCE + 20:g} s, then frozen")
