@@ -9,6 +9,7 @@ import ssl
 import subprocess
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,18 @@ from harborlight.sources.sglang.failure import Failure, Trouble, Unreadable
 from harborlight.sources.sglang.fetch import fetch_json, fetch_page
 from harborlight.sources.sglang.page import PageReader, PageReading
 from harborlight.sources.sglang.targets import ReplicaTarget, Tls
-from support.hostile import CANARY, HOSTILE, RawServer, answer, endless, never
+from support.hostile import (
+    CANARY,
+    GZIP,
+    HOSTILE,
+    Behaviour,
+    RawServer,
+    answer,
+    endless,
+    never,
+    say,
+    trickle,
+)
 
 KEY = "canary-key-0815"
 PAGE = b"sglang:num_requests_total 5\n"
@@ -58,6 +70,65 @@ def test_hostile(name: str, caplog: pytest.LogCaptureFixture) -> None:
         said = repr(failure) + caplog.text + "".join(map(repr, caplog.records))
         for secret in (CANARY, KEY, str(server.port)):
             assert secret not in said
+
+
+TEXT = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
+CHUNKED = TEXT + b"Transfer-Encoding: chunked\r\n\r\n"
+MOVED = f"HTTP/1.1 302 Found\r\nLocation: http://{CANARY}/\r\n".encode()
+PACKED = b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(GZIP) + GZIP
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "reason"),
+    [
+        (endless(MOVED + b"\r\n", b"x" * 65536), "HTTP 302"),
+        (trickle(MOVED + b"\r\n"), "HTTP 302"),
+        (say(MOVED + PACKED), "HTTP 302"),
+        (say(MOVED.replace(b"http://", b"http://[") + b"\r\n"), "HTTP 302"),
+        (endless(CHUNKED + b"-1\r\n", b"x\n" * 32768), "the answer broke off"),
+        (endless(CHUNKED + b"-5\r\n", b"x\n" * 32768), "the answer broke off"),
+        (endless(CHUNKED + b"1;", b"x" * 65536), "no connection or no HTTP answer"),
+        (
+            say(TEXT + b"X: %s\r\n" % (b"x" * 60_000) * 90 + b"\r\n"),
+            "no connection or no HTTP answer",
+        ),
+    ],
+)
+def test_what_would_fill_the_memory(behaviour: Behaviour, reason: str) -> None:
+    """None is read further than it takes to see what it is, nor until the deadline."""
+    with RawServer(behaviour) as server:
+        tracemalloc.start()
+        try:
+            started = time.monotonic()
+            assert failure_of(server.url).reason == reason
+            assert time.monotonic() - started < LATER / 2
+            assert tracemalloc.get_traced_memory()[1] < 5_000_000
+        finally:
+            tracemalloc.stop()
+
+
+def test_cookies_are_not_even_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few of the longest would take seconds, which no deadline ends."""
+    read: list[object] = []
+    monkeypatch.setattr("http.cookiejar.parse_ns_headers", read.append)
+    monkeypatch.setattr("http.cookiejar.split_header_words", read.append)
+    cookies = "Set-Cookie: a=b\r\nset-cookie: c=d\r\nSet-Cookie2: e=f; Version=1\r\n"
+    with RawServer(answer(PAGE, headers=cookies)) as server:
+        assert isinstance(page_of(server.url), PageReading)
+    assert read == []
+
+
+def test_half_a_page_does_not_count() -> None:
+    """Without a length only its last line tells; with one it need not have an end."""
+    half = PAGE.rstrip()
+    for head in (b"\r\n", b"Content-Length: many\r\n\r\n", b"Content-Length: -1\r\n\r\n"):
+        with RawServer(say(TEXT + head + half)) as server:
+            assert failure_of(server.url).reason == "the answer broke off"
+    with RawServer(answer(half)) as server:
+        assert isinstance(page_of(server.url), PageReading)
+    packed = CHUNKED.replace(b"chunked", b"gzip, chunked")
+    with RawServer(say(packed + b"%x\r\n%s\r\n0\r\n\r\n" % (len(PAGE), PAGE))) as server:
+        assert failure_of(server.url).reason == "the answer is compressed"
 
 
 def test_kinds_of_trouble() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import io
 import logging
 import socket
 import ssl
@@ -32,7 +33,11 @@ MAX_PAGE_BYTES: Final = 32 * 1024 * 1024
 MAX_JSON_BYTES: Final = 4 * 1024 * 1024
 
 _CHUNK_BYTES: Final = 64 * 1024
+_MAX_HEADER_BYTES: Final = 4 * 1024
+"""Of one header. http.client takes a hundred of 64 KiB, and makes 50 MB of objects of them."""
+
 _PAGE_TYPES: Final = ("text/plain", "application/openmetrics-text")
+_UNWANTED_HEADERS: Final = ("Location", "Set-Cookie", "Set-Cookie2")
 
 for _name in ("urllib3", "requests"):
     logging.getLogger(_name).setLevel(logging.CRITICAL + 1)
@@ -55,8 +60,14 @@ def fetch_page(
     accept = "text/plain;version=0.0.4"
     with _answer(target, url, accept, deadline) as (response, guard):
         check(response)
+        endless = response.raw.length_remaining is None and not response.raw.chunked
+        last = b"\n"
         for chunk in _body(response, MAX_PAGE_BYTES, guard):
             consume(chunk)
+            last = chunk
+        if endless and not last.endswith(b"\n"):
+            # Its end is wherever the connection ended: in the midst of a number, perhaps.
+            raise Unreadable("the answer broke off")
 
 
 def fetch_json(target: ReplicaTarget, url: str, deadline: float) -> bytes:
@@ -134,6 +145,41 @@ class _Guard:
             self._socket = None
 
 
+class _Stream(io.BufferedReader):
+    """Keeps http.client from reading without bounds: a chunk of -1 bytes is all there is to it."""
+
+    @override
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is None or size < 0:
+            raise http.client.IncompleteRead(b"")
+        return super().read(size)
+
+    @override
+    def readline(self, size: int | None = -1, /) -> bytes:
+        line = super().readline(_MAX_HEADER_BYTES)
+        if len(line) == _MAX_HEADER_BYTES and not line.endswith(b"\n"):
+            raise http.client.LineTooLong("header")
+        return line
+
+
+class _Response(http.client.HTTPResponse):
+    """An answer without the headers that requests would act on by itself.
+
+    Of a redirect it reads and unpacks the whole body, however large, also where it is not to
+    follow it; cookies can be such that it takes seconds to read them.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fp = _Stream(self.fp.detach())
+
+    @override
+    def begin(self) -> None:
+        super().begin()
+        for name in _UNWANTED_HEADERS:
+            del self.headers[name]
+
+
 class _Adapter(requests.adapters.HTTPAdapter):
     """Connects under a guard, and warns of nothing (a warning would name the host)."""
 
@@ -147,11 +193,15 @@ class _Adapter(requests.adapters.HTTPAdapter):
         guard = self._guard
 
         class Connection(urllib3.connection.HTTPConnection):
+            response_class = _Response
+
             @override
             def _new_conn(self) -> socket.socket:
                 return guard.connect(self._dns_host, self.port)
 
         class TlsConnection(urllib3.connection.HTTPSConnection):
+            response_class = _Response
+
             @override
             def _new_conn(self) -> socket.socket:
                 return guard.connect(self._dns_host, self.port)
@@ -228,6 +278,8 @@ def _check_status(response: requests.Response) -> None:
     if status != 200:  # noqa: PLR2004 - HTTP's own number
         raise Unreadable(f"HTTP {status}")
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
+        raise Unreadable("the answer is compressed")
+    if response.headers.get("Transfer-Encoding", "chunked").lower() != "chunked":
         raise Unreadable("the answer is compressed")
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from harborlight.readings import ReplicaSighting, ReplicaState
-from harborlight.sources.observation import Observation
+from harborlight.sources.observation import Observation, Problem
 from harborlight.sources.sglang.answers import (
     InfoReading,
     LoadsReading,
@@ -40,6 +40,8 @@ _SHARE: Final = 3
 _INFO_PATHS: Final = ("/server_info", "/get_server_info")
 """The second one is the name up to 0.5.7."""
 
+_TIMED_OUT: Final = Failure(Trouble.FAILED, "timed out", timed_out=True)
+
 
 class SglangSource:
     """The replicas of all pools. ``clock``: a monotonic one."""
@@ -64,10 +66,15 @@ class SglangSource:
         result comes with a later look.
         """
         started = self._clock()
+        failures: tuple[Problem, ...] = ()
         with self._changed:
-            for replica in self._replicas:
-                if replica.scrape is None and started >= replica.due:
-                    self._begin(replica, now, started)
+            try:
+                # Whoever has waited longest goes first, should there not be threads for all.
+                for replica in sorted(self._replicas, key=lambda replica: replica.due):
+                    if replica.scrape is None and started >= replica.due:
+                        self._begin(replica, now, started)
+            except RuntimeError:
+                failures = (Problem("replicas", "no thread to ask them with"),)
             awaited = [r for r in self._replicas if r.scrape is not None and r.prompt]
             self._changed.wait_for(
                 lambda: all(replica.scrape is None for replica in awaited),
@@ -81,7 +88,7 @@ class SglangSource:
             found = [r.result for r in self._replicas if r.result is not None]
             for replica in self._replicas:
                 replica.result = None
-        return Observation(replicas=tuple(found))
+        return Observation(replicas=tuple(found), failures=failures)
 
     def _begin(self, replica: _Replica, now: float, started: float) -> None:
         scrape = _Scrape(now, started, started + replica.target.timeout)
@@ -97,15 +104,13 @@ class SglangSource:
     def _work(self, replica: _Replica, scrape: _Scrape, memory: _Memory) -> None:
         target = replica.target
         try:
-            servers, memory = _ask(target, scrape.deadline, memory, self._clock)
+            servers, memory = _ask(replica, scrape.deadline, memory, self._clock)
             at = scrape.now + self._clock() - scrape.started
             found = sighting(
                 target.pool, target.name, at, servers, data_parallel=target.data_parallel
             )
         except Exception as error:  # noqa: BLE001 - a mistake of ours; it costs this replica only
-            # Its text may have what the server said.
-            subject = f"{target.pool}/{target.name}"
-            log.error("replica not read", extra={"subject": subject, "error": type(error).__name__})
+            _log_mistake(target, error)
             found = self._lost(replica, scrape, "internal error")
         ended = self._clock()
         with self._changed:
@@ -152,10 +157,14 @@ class _Memory:
 
 
 class _Replica:
-    """One replica and how asking it goes. ``prompt``: its last answer came in time."""
+    """One replica and how asking it goes.
+
+    ``prompt``: its last answer came in time. ``followers``: who asked its further servers last.
+    """
 
     def __init__(self, target: ReplicaTarget) -> None:
         self.target = target
+        self.followers: dict[str, _Follower] = {}
         self.memory = _Memory()
         self.scrape: _Scrape | None = None
         self.result: ReplicaSighting | None = None
@@ -177,13 +186,17 @@ class _Replica:
 
 
 def _ask(
-    target: ReplicaTarget, deadline: float, memory: _Memory, clock: Callable[[], float]
+    replica: _Replica, deadline: float, memory: _Memory, clock: Callable[[], float]
 ) -> tuple[list[ServerAnswers], _Memory]:
     """What all servers of a replica say by the deadline; the first is asked for more."""
-    others = [_Follower(target, url, deadline) for url in target.urls[1:]]
+    target, followers = replica.target, replica.followers
+    url, *others = target.urls
     for other in others:
-        other.start()
-    url = target.urls[0]
+        # No second thread for a server whose last one is stuck in the name of its host.
+        if other not in followers or not followers[other].is_alive():
+            follower = _Follower(target, other, deadline)
+            follower.start()
+            followers[other] = follower
     page = _page(target, url, deadline)
     loads: LoadsReading | Failure | None = None
     talks = isinstance(page, PageReading) or page.trouble in (
@@ -199,7 +212,7 @@ def _ask(
         info = _info(target, url, min(deadline, clock() + share))
         memory = replace(memory, info=info or memory.info, info_until=clock() + ASK_AGAIN_SECONDS)
     leader = ServerAnswers(server_key(url), page, loads, memory.info)
-    return [leader, *(other.answers(clock) for other in others)], memory
+    return [leader, *(followers[other].answers(clock) for other in others)], memory
 
 
 class _Follower(threading.Thread):
@@ -208,15 +221,28 @@ class _Follower(threading.Thread):
     def __init__(self, target: ReplicaTarget, url: str, deadline: float) -> None:
         super().__init__(name=f"sglang {target.pool}/{target.name} +", daemon=True)
         self._target, self._url, self._deadline = target, url, deadline
-        self._page: PageReading | Failure = Failure(Trouble.FAILED, "timed out", timed_out=True)
+        self._page: PageReading | Failure = _TIMED_OUT
+        self._given_up = False
 
     def run(self) -> None:
-        self._page = _page(self._target, self._url, self._deadline)
+        try:
+            self._page = _page(self._target, self._url, self._deadline)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours; it costs this server only
+            _log_mistake(self._target, error)
+            self._page = Failure(Trouble.FAILED, "internal error")
 
     def answers(self, clock: Callable[[], float]) -> ServerAnswers:
-        """What it said; that it timed out where it is still waiting."""
-        self.join(max(0.0, self._deadline - clock()) + _GRACE_SECONDS / 2)
-        return ServerAnswers(server_key(self._url), self._page)
+        """What it said; that it timed out, once and for all, where it is still waiting."""
+        if not self._given_up:
+            self.join(max(0.0, self._deadline - clock()) + _GRACE_SECONDS / 2)
+            self._given_up = self.is_alive()
+        return ServerAnswers(server_key(self._url), _TIMED_OUT if self._given_up else self._page)
+
+
+def _log_mistake(target: ReplicaTarget, error: Exception) -> None:
+    # Its text may have what the server said.
+    subject = f"{target.pool}/{target.name}"
+    log.error("replica not read", extra={"subject": subject, "error": type(error).__name__})
 
 
 def _page(target: ReplicaTarget, url: str, deadline: float) -> PageReading | Failure:
