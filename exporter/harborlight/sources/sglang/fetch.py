@@ -146,7 +146,7 @@ class _Guard:
 
 
 class _Stream(io.BufferedReader):
-    """Keeps http.client from reading without bounds: a chunk of -1 bytes is all there is to it."""
+    """Bounds what http.client does not: for a chunk of -1 bytes it reads until the end."""
 
     @override
     def read(self, size: int | None = -1, /) -> bytes:
