@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import shutil
 import socket
@@ -156,6 +157,27 @@ def test_nobody_there() -> None:
     assert failure_of(f"http://127.0.0.1:{port}").reason == "connection refused"
     assert failure_of("http://no-such-host.invalid:1").reason == "name not found"
     assert failure_of("http://a..b:1").reason == "no connection or no HTTP answer"
+
+
+def test_an_address_that_drops_packets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It leaves time for the next one of the host: IPv6 that leads nowhere, say."""
+    with (
+        RawServer(answer(PAGE)) as server,
+        socket.create_server(("127.0.0.1", 0), backlog=0) as hole,
+        contextlib.ExitStack() as stack,
+    ):
+        for _ in range(4):  # a queue that is full answers nobody
+            waiting = stack.enter_context(socket.socket())
+            waiting.setblocking(False)
+            waiting.connect_ex(hole.getsockname())
+        found = [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", address)
+            for address in (hole.getsockname(), ("127.0.0.1", server.port))
+        ]
+        monkeypatch.setattr(
+            "harborlight.sources.sglang.fetch.socket.getaddrinfo", lambda *_, **__: found
+        )
+        assert isinstance(page_of("http://two.invalid:1", 2.0), PageReading)
 
 
 def test_a_page_without_a_length_and_one_in_chunks() -> None:

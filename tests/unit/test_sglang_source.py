@@ -108,6 +108,40 @@ def test_asked_when_it_is_due(scene: Scene) -> None:
     assert server.asked("/server_info") == 2
 
 
+def test_a_look_that_starts_a_moment_early(scene: Scene) -> None:
+    """No two looks take the same time to get to the replicas; that must not halve their rate."""
+    server = scene.serve(GOOD)
+    scene.replica("r1", server.url, scrape_interval=5.0)
+    scene.look()
+    scene.clock.ahead += 4.0
+    assert scene.look() == {}
+    scene.clock.ahead += 0.7
+    assert len(scene.look()) == 1
+
+
+def test_asked_again_about_itself_after_a_failure(scene: Scene) -> None:
+    """A server that is starting says 503; for five minutes its size would not be known."""
+    behaviours = {**GOOD, "/server_info": answer(b"", status=503)}
+    server = scene.serve(behaviours)
+    scene.replica("r1", server.url, scrape_interval=5.0)
+    assert scene.look()["r1"].info.tp == 1  # by the page
+    behaviours["/server_info"] = GOOD["/server_info"]
+    scene.clock.ahead += 31.0
+    assert scene.look()["r1"].info.tp == 8
+    assert server.asked("/server_info") == 2
+    assert server.asked("/get_server_info") == 0
+
+
+def test_what_hangs_behind_a_page_delays_one_look_only(scene: Scene) -> None:
+    server = scene.serve({**GOOD, "/v1/loads": never})
+    scene.replica("r1", server.url, timeout=3.0, scrape_interval=0.1)
+    assert scene.look()["r1"].state is ReplicaState.UP
+    scene.clock.ahead += 0.1
+    started = time.monotonic()
+    assert scene.look() == {}
+    assert time.monotonic() - started < 0.5, "the look waited for it"
+
+
 def test_an_endpoint_that_is_not_there(scene: Scene) -> None:
     """/v1/loads of old releases is looked for again after five minutes; so is their other name."""
     server = scene.serve({**GOOD, "/v1/loads": GOOD[""], "/server_info": GOOD[""]})

@@ -106,15 +106,16 @@ class _Guard:
     def connect(self, host: str, port: int) -> socket.socket:
         """A connection to the first of the host's addresses that answers in time."""
         failure: OSError = socket.gaierror("no address")
-        for family, kind, protocol, _, address in socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM
-        ):
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        for tried, (family, kind, protocol, _, address) in enumerate(addresses):
             if self.remaining <= 0:
                 raise TimeoutError
             candidate = socket.socket(family, kind, protocol)
             try:
-                candidate.settimeout(self.remaining)
+                # One that drops packets leaves time for those after it.
+                candidate.settimeout(self.remaining / (len(addresses) - tried))
                 candidate.connect(address)
+                candidate.settimeout(max(0.001, self.remaining))
                 candidate.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._watch(candidate)
             except OSError as error:

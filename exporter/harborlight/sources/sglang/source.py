@@ -34,6 +34,12 @@ MAX_PAUSE_SECONDS: Final = 30.0
 _GRACE_SECONDS: Final = 0.2
 """How much later than its deadline a scrape may end: threads need a moment to be woken."""
 
+_EARLY: Final = 0.1
+"""How much of its interval too early a look may ask: no two looks start at exactly the same pace.
+
+Without it, of two looks an interval apart the second asks nothing if it starts a moment early.
+"""
+
 _SHARE: Final = 3
 """What comes after the page may take a third of the timeout each."""
 
@@ -174,7 +180,8 @@ class _Replica:
 
     def take(self, found: ReplicaSighting, *, took: float, ended: float) -> None:
         self.result = found
-        self.prompt = took < self.target.timeout / 2 + _GRACE_SECONDS
+        # What hangs behind the page takes a share: it too may delay one look only.
+        self.prompt = took < max(self.target.timeout / _SHARE, _GRACE_SECONDS)
         interval = self.target.scrape_interval
         if found.state is ReplicaState.UNREACHABLE:
             pause = interval * 2.0**self._failures
@@ -182,7 +189,7 @@ class _Replica:
             self.due = ended + max(interval, min(pause, MAX_PAUSE_SECONDS))
         else:
             self._failures = 0
-            self.due = ended - took + interval
+            self.due = ended - took + interval * (1 - _EARLY)
 
 
 def _ask(
@@ -210,7 +217,12 @@ def _ask(
             memory = replace(memory, no_loads_until=clock() + ASK_AGAIN_SECONDS)
     if talks and clock() >= memory.info_until:
         info = _info(target, url, min(deadline, clock() + share))
-        memory = replace(memory, info=info or memory.info, info_until=clock() + ASK_AGAIN_SECONDS)
+        if isinstance(info, InfoReading):
+            memory = replace(memory, info=info)
+        # A server that just starts is asked again soon, one whose scheduler hangs is left alone.
+        soon = isinstance(info, Failure) and info.trouble is Trouble.FAILED and not info.timed_out
+        pause = MAX_PAUSE_SECONDS if soon else ASK_AGAIN_SECONDS
+        memory = replace(memory, info_until=clock() + pause)
     leader = ServerAnswers(server_key(url), page, loads, memory.info)
     return [leader, *(followers[other].answers(clock) for other in others)], memory
 
@@ -261,14 +273,16 @@ def _loads(target: ReplicaTarget, url: str, deadline: float) -> LoadsReading | F
         return unreadable.failure
 
 
-def _info(target: ReplicaTarget, url: str, deadline: float) -> InfoReading | None:
+def _info(target: ReplicaTarget, url: str, deadline: float) -> InfoReading | Failure:
+    failure = Failure(Trouble.NOT_FOUND, "HTTP 404")
     for path in _INFO_PATHS:
         try:
             return read_server_info(fetch_json(target, _at(url, path), deadline))
         except Unreadable as unreadable:
-            if unreadable.failure.trouble is not Trouble.NOT_FOUND:
-                return None
-    return None
+            failure = unreadable.failure
+            if failure.trouble is not Trouble.NOT_FOUND:
+                break
+    return failure
 
 
 def _at(url: str, path: str) -> str:
