@@ -56,7 +56,7 @@ def test_hung_replicas(server: str, tmp_path: Path, report: Report) -> None:
             for n, name in enumerate(names)
         ]
         service = Service(Ledger(store, Rules(pools=(pool,))), [SglangSource(targets)])
-        fresh = []
+        up = []
         for look in ("first", "second", "third"):
             began, cpu = time.monotonic(), time.process_time()
             started = time.time()
@@ -71,4 +71,4 @@ def test_hung_replicas(server: str, tmp_path: Path, report: Report) -> None:
             report.add(f"{look} refresh, replicas up and fresh", float(len(fresh)))
             # The interval of the replicas, who are not asked before it is over.
             time.sleep(max(0.0, TIMEOUT - (time.monotonic() - began)))
-        assert len(fresh) == REPLICAS - HUNG
+        assert len(up) == REPLICAS - HUNG
