@@ -18,7 +18,7 @@ import requests
 from support.deadline import eventually
 
 HERE = Path(__file__).resolve().parents[1] / "sglang"
-VENV = Path(os.environ.get("HARBORLIGHT_SGLANG_VENV", HERE.parents[1] / ".venv-sglang"))
+VENV = Path(os.environ.get("HARBORLIGHT_SGLANG_VENV", HERE.parents[1] / ".venv-sglang")).absolute()
 CAPACITY = 4096
 """Tokens that the KV cache of one data-parallel rank has room for."""
 
