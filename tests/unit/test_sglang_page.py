@@ -110,6 +110,9 @@ def test_too_much() -> None:
     lines = [b'sglang:num_requests_total{a="%d"} 1\n' % n for n in range(MAX_LINES + 1)]
     assert sum(read_page(b"".join(lines[:-1])).totals[Total.REQUESTS].values()) == MAX_LINES
     assert str(refused(b"".join(lines))) == "too many series on the page"
+    units = [b'sglang:num_running_reqs{dp_rank="%d"} 1\n' % n for n in range(MAX_SERIES + 1)]
+    assert len(read_page(b"".join(units[1:])).gauges[Number.RUNNING]) == MAX_SERIES
+    assert str(refused(b"".join(units))) == "too many series on the page"
     ranks = [b'sglang:queue_time_seconds_sum{tp_rank="%d"} 1\n' % n for n in range(MAX_SERIES + 1)]
     ranks += [
         b'sglang:queue_time_seconds_bucket{tp_rank="%d",le="+Inf"} 1\n' % n

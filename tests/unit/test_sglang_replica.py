@@ -77,13 +77,6 @@ class TestAnswers:
         assert first.age == pytest.approx(1796090941.796277 - 1796090941.2407186)
         assert second.age == pytest.approx(1796090941.796277 - 1796090940.7970855)
 
-    def test_loads_of_0_5_8(self) -> None:
-        """A sum beside the rows, and no queues."""
-        row = {"dp_rank": 0, "timestamp": 1.5, "num_running_reqs": 3, "num_waiting_reqs": 1}
-        body = {"timestamp": "x", "version": "0.5.8", "loads": [row], "aggregate": {"n": 1}}
-        reading = read_loads(json.dumps(body).encode())
-        assert reading.rows == (LoadRow("0", running=3, queued=1, timestamp=1.5),)
-
     @pytest.mark.parametrize("value", ["3", None, True, -1, 2**60, [3], {"a": 1}])
     def test_a_field_of_another_kind_costs_that_field(self, value: object) -> None:
         row = {"dp_rank": 0, "num_running_reqs": value, "num_waiting_reqs": 1}
@@ -198,6 +191,32 @@ class TestNumbers:
         seen = see(page(*ranks), loads=loads(ROW), info=InfoReading(dp=2))
         assert self.numbers(seen) == {Number.RUNNING: 3}
         assert seen.info.dp == 2
+
+    @pytest.mark.parametrize("ranks", [(0,), (1,)])
+    def test_loads_that_lack_a_rank_that_the_page_has(self, ranks: tuple[int, ...]) -> None:
+        """Ranks that have not reported yet are passed over, and nobody says how many there are."""
+        both = [f'num_running_reqs{{dp_rank="{n}",tp_rank="0"}} {n + 1}' for n in range(2)]
+        seen = see(page(*both), loads=loads(*(replace(ROW, dp_rank=str(n)) for n in ranks)))
+        assert self.numbers(seen) == {Number.RUNNING: 3}
+        assert (seen.state, seen.info.dp) == (UP, 2)
+
+    @pytest.mark.parametrize(
+        ("ranks", "told"), [((1,), None), ((0, 2), None), ((0,), 2), ((0, 2), 3)]
+    )
+    @pytest.mark.parametrize("lines", [(), ('max_total_num_tokens{dp_rank="0",tp_rank="0"} 9',)])
+    def test_loads_that_lack_a_rank_beside_a_page_without_work(
+        self, ranks: tuple[int, ...], told: int | None, lines: tuple[str, ...]
+    ) -> None:
+        rows = [replace(ROW, dp_rank=str(n)) for n in ranks]
+        seen = see(page(*lines), loads=loads(*rows), info=InfoReading(dp=told))
+        assert (seen.state, seen.reason) == (INCOMPLETE, "some data-parallel ranks are missing")
+        assert seen.numbers == {}
+
+    def test_ranks_of_an_earlier_life_on_the_page(self) -> None:
+        """A directory that is never cleaned keeps them; the server says that it has one."""
+        both = [f'num_running_reqs{{dp_rank="{n}",tp_rank="0"}} 9' for n in range(2)]
+        seen = see(page(*both), loads=loads(ROW), info=InfoReading(dp=1))
+        assert (self.numbers(seen)[Number.RUNNING], seen.info.dp) == (4, 1)
 
     def test_what_the_server_says_of_itself(self) -> None:
         info = InfoReading(dp=2, capacity=500, max_running=32)

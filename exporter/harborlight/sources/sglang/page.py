@@ -234,7 +234,7 @@ class _Reduction:
             choose = min if number is Number.KV_CAPACITY else max
             units = {unit: choose(values.values()) for unit, values in stages.items()}
             if units:
-                numbers[number] = {**numbers.get(number, {}), **units}
+                numbers[number] = _bounded({**numbers.get(number, {}), **units})
         return numbers
 
     def _totals(self) -> dict[Total, dict[Series, float]]:

@@ -50,6 +50,7 @@ _FROM_ZERO: Final = (
     Total.GENERATION_TOKENS,
 )
 _WORK: Final = (Number.RUNNING, Number.QUEUED, Number.KV_USED)
+_RANKS_MISSING: Final = "some data-parallel ranks are missing"
 
 Numbers = dict[str, dict[Number, float]]
 
@@ -146,9 +147,19 @@ def _followers_trouble(servers: Sequence[ServerAnswers]) -> Failure | None:
 
 
 def _dp_size(leader: ServerAnswers, configured: int | None) -> int | None:
-    """How many data-parallel ranks there are, by whoever knows."""
-    told = leader.info.dp if leader.info is not None else None
-    return max(told or 0, len(leader.rows)) or configured
+    """How many data-parallel ranks there are, by whoever knows; not all may have rows yet."""
+    rows = max((int(row.dp_rank) + 1 for row in leader.rows), default=0)
+    return max(_told_size(leader) or 0, rows) or configured
+
+
+def _told_size(leader: ServerAnswers) -> int | None:
+    return leader.info.dp if leader.info is not None else None
+
+
+def _size_on(pages: Sequence[PageReading]) -> int:
+    """One more than the highest data-parallel rank on the pages; 0 where they name none."""
+    ranks = {rank for page in pages for values in page.gauges.values() for _, rank in values}
+    return max((int(rank) + 1 for rank in ranks if rank), default=0)
 
 
 def _numbers(
@@ -162,10 +173,15 @@ def _numbers(
     info = leader.info
     stages = info.pp if info is not None else None
     numbers, lacking = _by_page(pages, size, stages, whole=whole)
-    if leader.rows and len(leader.rows) == size:
+    # A rank that has not reported yet has no row. The page shows that there is one; but also ranks
+    # of an earlier life, so that the server's own word goes before.
+    expected = size if _told_size(leader) else max(size or 0, _size_on(pages))
+    if leader.rows and len(leader.rows) == expected:
         by_page, numbers, lacking = numbers, _by_loads(leader.rows), ""
         for role, known in numbers.items():
             numbers[role] = {**by_page.get(role, {}), **known}
+    elif leader.rows and not any(Number.RUNNING in known for known in numbers.values()):
+        lacking = lacking or _RANKS_MISSING
     if info is not None and size is not None and len(numbers) == 1:
         (known,) = numbers.values()
         for number, each in (
@@ -218,7 +234,7 @@ def _by_page(
             if _all_there(set(ranks), size, whole=whole):
                 numbers.setdefault(role, {})[number] = sum(ranks.values())
             else:
-                lacking = "some data-parallel ranks are missing"
+                lacking = _RANKS_MISSING
     return numbers, lacking
 
 
@@ -299,12 +315,11 @@ def _info(leader: ServerAnswers, pages: Sequence[PageReading], size: int | None)
     info = leader.info or InfoReading()
     version = leader.loads.version if isinstance(leader.loads, LoadsReading) else ""
     models = sorted({name for page in pages for name in page.models})
-    ranks = {rank for page in pages for values in page.gauges.values() for _, rank in values}
-    by_page = len(ranks - {""}) or (1 if any(page.ranked for page in pages) else None)
+    by_page = _size_on(pages) or (1 if any(page.ranked for page in pages) else 0)
     return ReplicaInfo(
         version=version or info.version,
         served_model=model_label(models) if models else info.served_model,
         tp=info.tp or max((page.tp for page in pages if page.tp), default=None),
         pp=info.pp or max((page.pp for page in pages if page.pp), default=None),
-        dp=size or by_page,
+        dp=(size if _told_size(leader) else max(size or 0, by_page)) or None,
     )
