@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harborlight.sources.sglang.answers import (
+    MAX_ROWS,
     InfoReading,
     LoadRow,
     LoadsReading,
@@ -173,6 +174,97 @@ def test_server_info_of_0_4(version: str, more: dict[str, object]) -> None:
     }
     expected = InfoReading(version, "org/m", tp=8, dp=2, capacity=430_000)
     assert read_server_info(json.dumps(body).encode()) == expected
+
+
+# Answers that only look like one.
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"loads": None},
+        {"loads": [{"dp_rank": 1}, {"dp_rank": 1}]},  # one rank twice
+        {"loads": [{"dp_rank": 1}, {}]},  # the second is rank 1 by its place
+        {"loads": [{}] * (MAX_ROWS + 1)},
+    ],
+)
+def test_no_answer_of_loads(body: dict[str, object]) -> None:
+    with pytest.raises(Unreadable) as raised:
+        read_loads(json.dumps(body).encode())
+    assert raised.value.failure == Failure(Trouble.FAILED, "not an answer of /v1/loads")
+
+
+def test_as_many_rows_as_may_be() -> None:
+    body = json.dumps({"loads": [{}] * MAX_ROWS}).encode()
+    assert len(read_loads(body).rows) == MAX_ROWS
+    assert read_loads(b'{"loads": []}') == LoadsReading()
+
+
+@pytest.mark.parametrize("value", ["canary", None, True, -1, 2**53 + 1, 1e300, ["canary"], {}])
+def test_a_field_of_another_kind_is_not_known(value: object) -> None:
+    row = dict.fromkeys(("dp_rank", "timestamp", "num_running_reqs", "num_waiting_reqs"), value)
+    row |= dict.fromkeys(("num_used_tokens", "max_total_num_tokens"), value)
+    row |= {"max_running_requests": value}
+    body = {"loads": [row], "timestamp": value, "version": value}
+    assert read_loads(json.dumps(body).encode()) == LoadsReading((LoadRow("0"),))
+    info = dict.fromkeys(("tp_size", "pp_size", "dp_size", "max_total_num_tokens"), value)
+    state = {"effective_max_running_requests_per_dp": value}
+    info |= {"version": value, "internal_states": [state]}
+    assert read_server_info(json.dumps(info).encode()) == InfoReading()
+
+
+def test_the_largest_number() -> None:
+    row = {"num_running_reqs": 2**53, "num_waiting_reqs": 0, "num_used_tokens": 1.5}
+    (found,) = read_loads(json.dumps({"loads": [row]}).encode()).rows
+    assert (found.running, found.queued, found.used) == (2.0**53, 0, 1.5)
+
+
+@pytest.mark.parametrize("size", [0, 0.5, -1])
+def test_a_size_that_is_none(size: float) -> None:
+    """There is one of each at least."""
+    body = json.dumps({"tp_size": size, "pp_size": size, "dp_size": size}).encode()
+    assert read_server_info(body) == InfoReading()
+
+
+@pytest.mark.parametrize(
+    ("said", "age"),
+    [
+        ("1970-01-01T00:01:40+00:00", 10),
+        ("1970-01-01T00:01:40Z", 10),
+        ("1970-01-01T02:01:40+02:00", 10),
+        ("1970-01-01T00:01:40", 10),  # without a zone it is UTC
+        (100, 10),
+        (80, -10),
+        ("canary", None),
+        ("", None),
+        ("1970-13-01T00:00:00", None),
+        (None, None),
+        ([], None),
+    ],
+)
+def test_the_age_of_a_row(said: object, age: float | None) -> None:
+    body = {"timestamp": said, "loads": [{"timestamp": 90}]}
+    (found,) = read_loads(json.dumps(body).encode()).rows
+    assert (found.timestamp, found.age) == (90, age)
+
+
+@pytest.mark.parametrize(
+    ("said", "role"),
+    [
+        ("prefill", "prefill"),
+        ("decode", "decode"),
+        ("dynamic", "dynamic"),
+        ("null", "unified"),
+        ("canary", "unified"),
+        (["canary"], "unified"),
+    ],
+)
+def test_roles(said: object, role: str) -> None:
+    info = json.dumps({"disaggregation_mode": said}).encode()
+    assert read_server_info(info) == InfoReading(role=role)
+    loads = json.dumps({"loads": [{"disaggregation": {"mode": said}}]}).encode()
+    assert read_loads(loads).rows == (LoadRow("0", role),)
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,8 @@ def test_every_page_is_in_the_table(sglang: Path) -> None:
     pages = {page.stem for page in (sglang / "sglang-expositions").glob("*.txt")}
     assert pages == {*TABLE, *ROUTERS}
     assert len(pages) == 214
+    others = {other.name for other in (sglang / "sglang-expositions").iterdir()}
+    assert others - {f"{page}.txt" for page in pages} == {"prometheus_client-negotiation.log"}
 
 
 def look(page: Path, *, data_parallel: int | None = None) -> ReplicaStanding:
@@ -193,10 +195,32 @@ def test_an_old_release_that_is_known_not_to_be_parallel(
     assert standing.state is ReplicaState.UP
 
 
+@pytest.mark.parametrize(
+    ("name", "running"),
+    [
+        # The last writer's word is everybody's, as long as all say the same.
+        ("0.4.6.post5-tp8-allranks", 37),
+        ("0.4.6.post5-tp2-pp2", 37),
+        ("0.4.6.post5-pd-prefill", 37),
+        ("0.4.6.post5-pd-decode", 37),
+        ("0.4.3-pd-prefill", 37),
+        ("0.4.3-pd-decode", 37),
+        *((f"{release}-startup-nolog", None) for release in UNRANKED),
+    ],
+)
+def test_more_of_old_releases_without_data_parallelism(
+    sglang: Path, name: str, running: float | None
+) -> None:
+    standing = look(sglang / "sglang-expositions" / f"{name}.txt", data_parallel=1)
+    assert shown(standing).running == running
+    assert (standing.state, standing.reason) == (ReplicaState.UP, "")
+
+
 @pytest.mark.parametrize("release", UNRANKED)
-def test_an_old_release_with_two_ranks(sglang: Path, release: str) -> None:
+@pytest.mark.parametrize("case", ["dp2", "tp8-dp2-attn"])
+def test_an_old_release_with_two_ranks(sglang: Path, release: str, case: str) -> None:
     """0.4.6 shows the last writer's 12, older ones a sum that may have dead processes in it."""
-    standing = look(sglang / "sglang-expositions" / f"{release}-dp2.txt", data_parallel=2)
+    standing = look(sglang / "sglang-expositions" / f"{release}-{case}.txt", data_parallel=2)
     assert standing.numbers == {}
     assert standing.reason == "this release does not tell its data-parallel ranks apart"
 

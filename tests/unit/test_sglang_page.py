@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harborlight.readings import Histogram, Latency, Number, Series, Total
-from harborlight.sources.sglang.failure import Trouble, Unreadable
+from harborlight.sources.sglang.failure import Failure, Trouble, Unreadable
 from harborlight.sources.sglang.page import (
     MAX_LINE_BYTES,
     MAX_LINES,
+    MAX_MODELS,
     MAX_SERIES,
     PageReader,
     PageReading,
@@ -33,8 +34,19 @@ other_metric 1
 ONE = Series("s", "unified", "", "")
 
 
+def body_of(*lines: str) -> bytes:
+    return "".join(f"sglang:{line}\n" for line in lines).encode()
+
+
 def page(*lines: str) -> PageReading:
-    return read_page("".join(f"sglang:{line}\n" for line in lines).encode(), "s")
+    return read_page(body_of(*lines), "s")
+
+
+def in_pieces(*pieces: bytes) -> PageReading:
+    reader = PageReader("s")
+    for piece in pieces:
+        reader.feed(piece)
+    return reader.close()
 
 
 def refused(body: bytes) -> Unreadable:
@@ -54,11 +66,18 @@ def test_small() -> None:
 @given(st.lists(st.integers(0, len(SMALL)), max_size=8))
 def test_pieces(cuts: list[int]) -> None:
     """However a page is cut up, it says the same."""
-    reader = PageReader("s")
     edges = [0, *sorted(cuts), len(SMALL)]
-    for start, end in pairwise(edges):
-        reader.feed(SMALL[start:end])
-    assert reader.close() == read_page(SMALL, "s")
+    pieces = [SMALL[start:end] for start, end in pairwise(edges)]
+    assert in_pieces(*pieces) == read_page(SMALL, "s")
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000, 65536])
+@pytest.mark.parametrize("name", ["0.5.23-dp2", "0.3.6-tp1", "real-0.5.23-cpu-tp1-busy"])
+def test_pieces_of_a_recorded_page(sglang: Path, name: str, size: int) -> None:
+    body = (sglang / "sglang-expositions" / f"{name}.txt").read_bytes()
+    reading = in_pieces(*(body[at : at + size] for at in range(0, len(body), size)))
+    assert reading == read_page(body, "s")
+    assert reading.gauges and reading.totals and reading.latencies
 
 
 def test_ways_to_write_it() -> None:
@@ -106,6 +125,48 @@ def test_a_line_without_an_end() -> None:
     assert "too long" in str(refused(line))
 
 
+@pytest.mark.parametrize("end", [b"", b"\n", b"\r\n"])
+@pytest.mark.parametrize("excess", range(-3, 10))
+def test_the_longest_line(excess: int, end: bytes) -> None:
+    """It is read or refused as a whole: a border near its end must not cut its number."""
+    head, tail = b'sglang:num_requests_total{a="', b'"} 123'
+    bare = MAX_LINE_BYTES + excess - len(end.rstrip(b"\n"))
+    line = head + b"x" * (bare - len(head) - len(tail)) + tail + end
+    for cut in range(len(line) - 14, len(line) + 1):
+        if excess <= 0:
+            assert in_pieces(line[:cut], line[cut:]).totals == {Total.REQUESTS: {ONE: 123}}
+            continue
+        with pytest.raises(Unreadable) as raised:
+            in_pieces(line[:cut], line[cut:])
+        assert str(raised.value) == "a line of the page is too long"
+
+
+def test_bytes_that_are_no_text() -> None:
+    """They matter in lines that are wanted only."""
+    wanted = b'sglang:num_requests_total{model_name="\xff"} 1\n'
+    assert str(refused(wanted)) == "the page is not UTF-8 text"
+    unwanted = b'sglang:http_requests_total{endpoint="\xff"} 1\n' + SMALL
+    assert read_page(unwanted, "s") == read_page(SMALL, "s")
+
+
+def test_a_router_s_page() -> None:
+    """One worker's line gives it away, wherever it is cut."""
+    line = b'sglang_num_running_reqs{worker_addr="http://192.0.2.7:1"} 1\n'
+    for cut in range(len(line)):
+        with pytest.raises(Unreadable) as raised:
+            in_pieces(SMALL, line[:cut], line[cut:])
+        assert raised.value.failure == Failure(
+            Trouble.NOT_SGLANG, "a router's page: list its workers as replicas"
+        )
+
+
+def test_too_many_models() -> None:
+    names = [f"m{n}" for n in range(MAX_MODELS + 2)]
+    reading = page(*(f'num_requests_total{{model_name="{name}"}} 1' for name in reversed(names)))
+    assert reading.models == ("m0", "m1", "m2", "m3")
+    assert sum(reading.totals[Total.REQUESTS].values()) == len(names)
+
+
 def test_too_much() -> None:
     lines = [b'sglang:num_requests_total{a="%d"} 1\n' % n for n in range(MAX_LINES + 1)]
     assert sum(read_page(b"".join(lines[:-1])).totals[Total.REQUESTS].values()) == MAX_LINES
@@ -119,9 +180,13 @@ def test_too_much() -> None:
         for n in range(MAX_SERIES + 1)
     ]
     assert str(refused(b"".join(ranks))) == "too many series on the page"
+    for name in ("num_requests_total", "scheduler_idle_seconds_total"):
+        series = [f'{name}{{tp_rank="{n}"}} 1' for n in range(MAX_SERIES + 1)]
+        page(*series[1:])
+        assert str(refused(body_of(*series))) == "too many series on the page"
 
 
-@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1", "1e300"])
+@pytest.mark.parametrize("value", ["NaN", "+Inf", "-Inf", "-1", "1e300", str(2**63)])
 def test_values_that_cannot_be_meant(value: str) -> None:
     reading = page(f"num_running_reqs {value}", "num_queue_reqs 2", f"num_requests_total {value}")
     assert reading.gauges == {Number.QUEUED: {("unified", ""): 2}}
@@ -163,6 +228,25 @@ class TestGauges:
     def test_used_tokens_of_the_full_cache(self) -> None:
         both = ["num_used_tokens 9", "kv_used_tokens 7"]
         assert self.number(*both, number=Number.KV_USED) == {("unified", ""): 7}
+
+    @pytest.mark.parametrize("rank", ["", "a", "-1", "1.0", " 1", "1000000", "\u0663", "\u00b2"])
+    @pytest.mark.parametrize("label", ["tp_rank", "pp_rank", "dp_rank", "moe_ep_rank"])
+    def test_a_rank_that_is_no_number(self, label: str, rank: str) -> None:
+        """Its line does not count, but an empty dp_rank is none."""
+        reading = page(
+            f'num_running_reqs{{{label}="{rank}"}} 9',
+            f'num_requests_total{{{label}="{rank}"}} 9',
+            "num_running_reqs 1",
+        )
+        none = label == "dp_rank" and rank == ""
+        assert reading.gauges == {Number.RUNNING: {("unified", ""): 9 if none else 1}}
+        assert reading.totals == ({Total.REQUESTS: {ONE: 9}} if none else {})
+
+    def test_spellings_of_a_rank(self) -> None:
+        """One number is one rank; six digits are enough."""
+        same = ['num_running_reqs{dp_rank="1"} 2', 'num_running_reqs{dp_rank="01"} 3']
+        assert self.number(*same) == {("unified", "1"): 3}
+        assert self.number('num_running_reqs{dp_rank="999999"} 2') == {("unified", "999999"): 2}
 
     def test_ranks_that_are_none(self) -> None:
         odd = ['num_running_reqs{tp_rank="a"} 9', 'num_running_reqs{dp_rank="-1"} 9']

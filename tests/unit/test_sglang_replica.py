@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from harborlight.ledger.replicas import Replica
-from harborlight.readings import Number, ReplicaInfo, ReplicaSighting, ReplicaState, Series, Total
+from harborlight.readings import (
+    Number,
+    Pulse,
+    ReplicaInfo,
+    ReplicaSighting,
+    ReplicaState,
+    Series,
+    Total,
+)
 from harborlight.sources.sglang.answers import (
     InfoReading,
     LoadRow,
@@ -41,6 +49,9 @@ ROW = LoadRow("0", running=4, queued=2, used=80, capacity=100, max_running=64, t
 DOWN = Failure(Trouble.FAILED, "connection refused")
 NOT_THERE = Failure(Trouble.NOT_FOUND, "HTTP 404")
 HUNG = Failure(Trouble.FAILED, "timed out", timed_out=True)
+BROKEN = Failure(Trouble.FAILED, "HTTP 500")
+DENIED = Failure(Trouble.UNAUTHORIZED, "HTTP 401")
+FOREIGN = Failure(Trouble.NOT_SGLANG, "no SGLang metrics on the page")
 
 
 def see(
@@ -134,11 +145,12 @@ class TestState:
                 "no /metrics: SGLang runs without --enable-metrics",
             ),
             (
-                Failure(Trouble.NOT_SGLANG, "no SGLang metrics on the page"),
+                FOREIGN,
                 ReplicaState.NO_METRICS,
                 "no SGLang metrics on the page",
             ),
-            (Failure(Trouble.UNAUTHORIZED, "HTTP 401"), ReplicaState.UNAUTHORIZED, "HTTP 401"),
+            (BROKEN, ReplicaState.UNREACHABLE, "HTTP 500"),
+            (DENIED, ReplicaState.UNAUTHORIZED, "HTTP 401"),
         ],
     )
     def test_one_server(
@@ -146,6 +158,50 @@ class TestState:
     ) -> None:
         seen = see(first)
         assert (seen.state, seen.reason, seen.complete) == (state, reason, state is UP)
+
+    @pytest.mark.parametrize(
+        ("other", "state", "reason"),
+        [
+            (NOT_THERE, UP, ""),  # further nodes of old releases have no metrics
+            (DENIED, INCOMPLETE, "another of its servers: HTTP 401"),
+            (BROKEN, INCOMPLETE, "another of its servers: HTTP 500"),
+            (HUNG, INCOMPLETE, "another of its servers: timed out"),
+            (FOREIGN, INCOMPLETE, "another of its servers: no SGLang metrics on the page"),
+            (page(), UP, ""),
+        ],
+    )
+    def test_a_further_server(
+        self, other: PageReading | Failure, state: ReplicaState, reason: str
+    ) -> None:
+        for others in [(other,), (other, page()), (page(), other)]:
+            seen = see(BUSY, *others)
+            assert (seen.state, seen.reason, seen.complete) == (state, reason, state is UP)
+            # Its only unit is on the first page, whatever the other has.
+            assert seen.numbers["unified"][Number.RUNNING] == 3
+
+    @pytest.mark.parametrize(
+        ("first", "state", "reason"),
+        [
+            (BROKEN, INCOMPLETE, "its first server: HTTP 500"),
+            (HUNG, INCOMPLETE, "its first server: timed out"),
+            (DENIED, ReplicaState.UNAUTHORIZED, "HTTP 401"),
+            (FOREIGN, ReplicaState.NO_METRICS, "no SGLang metrics on the page"),
+            (
+                NOT_THERE,
+                ReplicaState.NO_METRICS,
+                "no /metrics: SGLang runs without --enable-metrics",
+            ),
+        ],
+    )
+    def test_a_first_server_that_fails_beside_one_that_does_not(
+        self, first: Failure, state: ReplicaState, reason: str
+    ) -> None:
+        for others in [(BUSY,), (DOWN, BUSY), (BUSY, DOWN)]:
+            seen = see(first, *others)
+            assert (seen.state, seen.reason, seen.complete) == (state, reason, False)
+        assert see(first, DOWN, BROKEN).state is (
+            ReplicaState.UNREACHABLE if state is INCOMPLETE else state
+        )
 
     def test_what_is_not_there_says_nothing(self) -> None:
         seen = see(DOWN, info=InfoReading(dp=1, capacity=100))
@@ -217,6 +273,54 @@ class TestNumbers:
         both = [f'num_running_reqs{{dp_rank="{n}",tp_rank="0"}} 9' for n in range(2)]
         seen = see(page(*both), loads=loads(ROW), info=InfoReading(dp=1))
         assert (self.numbers(seen)[Number.RUNNING], seen.info.dp) == (4, 1)
+
+    @pytest.mark.parametrize(
+        ("ranks", "rows", "told", "configured", "running", "dp"),
+        [
+            (2, 2, 1, None, 8, 2),  # rows of more ranks than it says: they are there
+            (2, 0, 3, None, None, 3),
+            (2, 0, None, 3, None, 3),  # by configuration one is missing
+            (2, 0, None, 1, 3, 2),  # the page has more than is configured
+            (2, 0, 2, 5, 3, 2),  # the server knows better than the configuration
+            (2, 2, None, 5, 8, 2),  # so do its rows
+            (3, 2, None, None, 6, 3),  # one has no row yet
+            (3, 2, 2, None, 8, 2),
+        ],
+    )
+    def test_sizes_that_disagree(
+        self,
+        ranks: int,
+        rows: int,
+        told: int | None,
+        configured: int | None,
+        running: float | None,
+        dp: int,
+    ) -> None:
+        """``ranks`` on the page have 1, 2, ... running, ``rows`` of the loads 4 each."""
+        lines = [f'num_running_reqs{{dp_rank="{n}",tp_rank="0"}} {n + 1}' for n in range(ranks)]
+        seen = see(
+            page(*lines),
+            loads=loads(*(replace(ROW, dp_rank=str(n)) for n in range(rows))) if rows else None,
+            info=InfoReading(dp=told) if told else None,
+            data_parallel=configured,
+        )
+        assert seen.numbers.get("unified", {}).get(Number.RUNNING) == running
+        assert seen.info.dp == dp
+        assert (seen.state is INCOMPLETE) == (running is None)
+
+    def test_what_the_server_says_of_itself_comes_last(self) -> None:
+        """Its capacity and slots are of when it started, and none of two roles'."""
+        info = InfoReading(dp=1, capacity=500, max_running=32)
+        known = self.numbers(see(BUSY, loads=loads(ROW), info=info))
+        assert (known[Number.KV_CAPACITY], known[Number.MAX_RUNNING]) == (100, 64)
+        lines = [
+            f'num_running_reqs{{engine_type="{role}",tp_rank="0"}} 1'
+            for role in ("prefill", "decode")
+        ]
+        assert see(page(*lines), info=info).numbers == {
+            "prefill": {Number.RUNNING: 1},
+            "decode": {Number.RUNNING: 1},
+        }
 
     def test_what_the_server_says_of_itself(self) -> None:
         info = InfoReading(dp=2, capacity=500, max_running=32)
@@ -319,7 +423,7 @@ class TestSignsOfLife:
         for seconds in range(0, 300, 30):
             lines = [f'scheduler_process_cpu_seconds_total{{tp_rank="0"}} {seconds + 1}']
             lines += [f'scheduler_process_cpu_seconds_total{{tp_rank="{n}"}} 0' for n in (1, 2)]
-            seen = see(page(*lines), loads=Failure(Trouble.UNAUTHORIZED, "HTTP 401"))
+            seen = see(page(*lines), loads=DENIED)
             replica.take(replace(seen, at=float(seconds)))
             assert replica.standing(1.0).state is UP
         replica.take(replace(seen, at=270.0 + 90))
@@ -343,6 +447,54 @@ class TestSignsOfLife:
 
     def test_releases_that_write_nothing_when_idle(self) -> None:
         assert see(OLD, data_parallel=1).pulses == {}
+
+    def test_idle_seconds_where_there_are_no_others(self) -> None:
+        lines = [f'scheduler_idle_seconds_total{{dp_rank="{n}"}} {n}.5' for n in range(2)]
+        assert see(page(*lines)).pulses == {
+            f"scheduler/unified/{n}": Pulse(n + 0.5, PAGE_PATIENCE) for n in range(2)
+        }
+
+    def test_rows_without_a_time_are_none(self) -> None:
+        """Up to 0.5.8; the page has to do."""
+        timeless = loads(replace(ROW, timestamp=None, age=None))
+        assert self.keys(see(BUSY, loads=timeless)) == ["page/0/unified/"]
+        mixed = loads(ROW, replace(ROW, dp_rank="1", timestamp=None, age=None))
+        assert self.keys(see(BUSY, loads=mixed)) == ["loads/0"]
+
+    def test_each_server_s_page(self) -> None:
+        seen = see(*TestNodes.RANKS)
+        assert self.keys(seen) == ["page/0/unified/0", "page/1/unified/1"]
+        more = page(
+            'num_running_reqs{dp_rank="1",tp_rank="1",engine_type="unified"} 2',
+            'num_retracted_requests_total{dp_rank="1",tp_rank="1"} 7',
+            server="1",
+        )
+        moved = see(TestNodes.RANKS[0], more)
+        changed = {key for key in seen.pulses if seen.pulses[key] != moved.pulses[key]}
+        assert changed == {"page/1/unified/1"}
+
+    @pytest.mark.parametrize(("running", "queued"), [(1, 0), (0, 1)])
+    def test_work_that_only_waits_is_work(self, running: int, queued: int) -> None:
+        lines = [f'num_running_reqs{{tp_rank="0",engine_type="unified"}} {running}']
+        lines += [f'num_queue_reqs{{tp_rank="0",engine_type="unified"}} {queued}']
+        assert self.keys(see(page(*lines))) == ["page/0/unified/"]
+
+    def test_loads_that_refuse_are_not_loads_that_hang(self) -> None:
+        idle = page('num_running_reqs{tp_rank="0",engine_type="unified"} 0')
+        for failure in (DENIED, BROKEN, NOT_THERE):
+            assert see(idle, loads=failure).pulses == {}
+        assert self.keys(see(idle, loads=HUNG)) == ["page/0/unified/"]
+
+
+def test_info_of_several_servers() -> None:
+    """All of them put together, and what no page tells from the server itself."""
+    first = page('num_running_reqs{tp_rank="3",pp_rank="0",model_name="b"} 1')
+    other = page('num_running_reqs{tp_rank="7",pp_rank="1",model_name="a"} 1')
+    assert see(first, other).info == ReplicaInfo(served_model="a,b", tp=8, pp=2, dp=1)
+    info = InfoReading("0.5.7", "m", tp=4, pp=1, dp=2)
+    assert see(NOT_THERE, loads=BROKEN, info=info).info == ReplicaInfo("0.5.7", "m", 4, 1, 2)
+    assert see(NOT_THERE, loads=loads()).info == ReplicaInfo("0.5.23")
+    assert see(OLD, data_parallel=3).info == ReplicaInfo(dp=3)
 
 
 def test_info() -> None:

@@ -156,7 +156,7 @@ class PageReader:
             if _ROUTER in line:
                 reason = "a router's page: list its workers as replicas"
                 raise Unreadable(reason, Trouble.NOT_SGLANG)
-            if len(line) > MAX_LINE_BYTES:
+            if len(match[0]) > MAX_LINE_BYTES:  # as measured where its end is waited for
                 raise Unreadable("a line of the page is too long")
             if len(self._lines) >= MAX_LINES:
                 raise Unreadable("too many series on the page")
