@@ -28,27 +28,34 @@ from harborlight.config import (
     Config,
     ConfigError,
     PoolConfig,
+    ReferenceConfig,
     ReplicaConfig,
     load_config,
     parse_duration,
     server_url,
 )
-from harborlight.demo import END_WITH_PARENT
+from harborlight.demo import DEMO_REFERENCE, END_WITH_PARENT
+from harborlight.labels import safe_label
 from harborlight.ledger import Ledger, LedgerError, Store
 from harborlight.ledger.book import Rules
 from harborlight.ledger.faults import Cause
 from harborlight.ledger.outcomes import RewardRule
 from harborlight.ledger.pools import PoolDefinition
 from harborlight.ledger.runs import RunDefinition
+from harborlight.ledger.standing import RunStanding
 from harborlight.logs import configure_logging
 from harborlight.readings import ReplicaSighting, ReplicaState
+from harborlight.reference import InvalidReferenceError, Reference, check_headline
 from harborlight.server import ListenError, Sockets, bind, build_app, parse_listen_address, serve
 from harborlight.service import Reload, Service, Source
-from harborlight.snapshot import CollectorSnapshot, Snapshot, of_ledger
+from harborlight.snapshot import CollectorSnapshot, Snapshot, of_ledger, with_statistics
+from harborlight.sources import reference_files
 from harborlight.sources.job_directory import SETTLE_SECONDS, JobDirectorySource
 from harborlight.sources.observation import Observation
 from harborlight.sources.sglang.source import SglangSource
 from harborlight.sources.sglang.targets import ReplicaTarget, Tls
+from harborlight.statistics.own_reference import reference_tasks
+from harborlight.statistics.runs import Statistics
 from harborlight.views import terminal
 from harborlight.views.metrics import Page
 
@@ -141,6 +148,15 @@ def _parser() -> argparse.ArgumentParser:
     status.add_argument("--watch", action="store_true", help="keep it live until Ctrl-C")
     status.set_defaults(run=_status)
 
+    reference = commands.add_parser(
+        "reference", help="print a job's results as a table to compare others with"
+    )
+    reference.add_argument("job", metavar="JOB", help="a job directory, or a folder with one")
+    reference.add_argument(
+        "--run", dest="run_label", metavar="NAME", help="which run, where the job has several"
+    )
+    reference.set_defaults(run=_reference)
+
     check = commands.add_parser("check-config", help="check a configuration file")
     check.add_argument("file", type=Path, help="the file to check")
     check.set_defaults(run=_check_config)
@@ -185,6 +201,12 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--config.file", dest="config", type=Path, metavar="FILE", help="the configuration file"
+    )
+    parser.add_argument(
+        "--reference",
+        metavar="REFERENCE",
+        help="what to compare runs with: a table (CSV), a job directory, or the name of one that "
+        f"ships: {', '.join(reference_files.shipped_names())}",
     )
     parser.add_argument(
         "--local-jobs",
@@ -398,12 +420,15 @@ def _serve(arguments: argparse.Namespace) -> int:
     sources = _Sources.given(config, arguments).or_complain()
     addresses = [parse_listen_address(text) for text in arguments.listen or [DEFAULT_ADDRESS]]
     given = _interval(arguments.refresh_interval) if arguments.refresh_interval else None
+    statistics = _statistics(config, arguments)
 
     def load() -> Reload:
         nonlocal sources
         again = _load(arguments)
+        statistics = _statistics(again, arguments)
         sources = _Sources.given(again, arguments, before=sources).or_complain()
-        return Reload(_rules(again, arguments), sources.all, given or again.refresh_interval)
+        interval = given or again.refresh_interval
+        return Reload(_rules(again, arguments), sources.all, statistics, interval)
 
     with (
         _signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals,
@@ -413,6 +438,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         service = Service(
             Ledger(store, _rules(config, arguments)),
             sources.all,
+            statistics=statistics,
             interval=given or config.refresh_interval,
             tasks=arguments.tasks,
         )
@@ -454,6 +480,100 @@ def _run(
         refreshing.join(_END_SECONDS)
 
 
+def _statistics(config: Config, arguments: argparse.Namespace) -> Statistics:
+    """What makes the statistics, with the references that configuration and flags name."""
+    configured = {entry.name: entry for entry in config.references}
+    references: dict[str, Reference] = {}
+    for run in config.runs:
+        if run.reference is None:
+            continue
+        entry = configured.get(run.reference)
+        if entry is None:
+            references[run.name] = reference_files.shipped(run.reference)
+        elif entry.table is not None:
+            references[run.name] = entry.reference(entry.table)
+        else:
+            references[run.name] = _of_job(entry, config.reference_job(entry))
+    default = _default_reference(arguments.reference) if arguments.reference else None
+    return Statistics(references, default)
+
+
+def _of_job(entry: ReferenceConfig, place: str) -> Reference:
+    """A reference whose results are those of a Harbor job."""
+    try:
+        reference = entry.reference(reference_tasks(_only_run(place, None)))
+        check_headline(reference)
+    except (InvalidReferenceError, UsageError) as error:
+        raise ConfigError([f"references: {entry.name}: {error}"]) from None
+    return reference
+
+
+def _default_reference(given: str) -> Reference:
+    """What ``--reference`` names: one that ships, a table, or a Harbor job."""
+    path = Path(given)
+    shipped = reference_files.shipped_names()
+    if given not in shipped and not path.exists():
+        expected = f"expected a table, a job directory, or one of: {', '.join(shipped)}"
+        raise UsageError(f"--reference {given}: {expected}")
+    try:
+        if given in shipped:
+            return reference_files.shipped(given)
+        if path.is_dir():
+            run = _only_run(given, None)
+            agent, model = run.agent, run.model
+            reference = Reference(run.label, run.title, reference_tasks(run), agent, model)
+        else:
+            with path.open("rb") as file:
+                tasks = reference_files.read_table(file.read(reference_files.MAX_FILE_BYTES + 1))
+            reference = Reference(safe_label(path.stem), safe_label(path.stem), tasks)
+        check_headline(reference)
+    except (InvalidReferenceError, UsageError) as error:
+        raise UsageError(f"--reference {given}: {error}") from None
+    return reference
+
+
+def _only_run(place: str, label: str | None) -> RunStanding:
+    """The run of this label, or the only one, in a job directory or a folder of jobs."""
+    source = JobDirectorySource([place], settle_seconds=_ONE_LOOK_SETTLE_SECONDS)
+    ledger = Ledger(Store.throw_away(), Rules())
+    observation = source.look(time.time())
+    ledger.take(observation)
+    if observation.unsettled:
+        time.sleep(_ONE_LOOK_SETTLE_SECONDS)
+        observation = source.look(time.time())
+        ledger.take(observation)
+    _complain(observation)
+    runs = {run.label: run for run in ledger.runs()}
+    if label is not None and label in runs:
+        return runs[label]
+    if label is not None or len(runs) != 1:
+        found = ", ".join(runs) or "none"
+        wanted = f"the run {label}" if label is not None else "one run"
+        raise UsageError(f"expected {wanted}, found {found}")
+    return next(iter(runs.values()))
+
+
+def _reference(arguments: argparse.Namespace) -> int:
+    """Print a job's results as a table."""
+    configure_logging("warn")
+    try:
+        run = _only_run(arguments.job, arguments.run_label)
+    except UsageError as error:
+        hint = " (choose one with --run)" if arguments.run_label is None else ""
+        raise UsageError(f"reference {arguments.job}: {error}{hint}") from None
+    tasks = reference_tasks(run)
+    if not tasks:
+        raise UsageError(f"reference {arguments.job}: no attempt of {run.label} is scored")
+    sys.stdout.write(reference_files.write_table(tasks.values()))
+    left_out = [task.label for task in run.tasks if not task.complete]
+    if left_out:
+        print(
+            f"harborlight: not every attempt is scored of {_counted(len(left_out), 'task')}",
+            file=sys.stderr,
+        )
+    return 0
+
+
 class _Reader:
     """One look, or one after the other, without writing anything."""
 
@@ -464,6 +584,7 @@ class _Reader:
             self._sources.or_complain()
         self._data_dir: Path | None = arguments.data_dir
         self._rules = _rules(config, arguments)
+        self._statistics = _statistics(config, arguments)
         self._ledger: Ledger | None = None
         self._replicas: dict[tuple[str, str], ReplicaSighting] = {}
 
@@ -487,7 +608,8 @@ class _Reader:
         ledger = self._ledger
         assert ledger is not None
         collectors = tuple(self._collect(source, ledger) for source in self._sources.all)
-        return replace(of_ledger(ledger, time.time()), collectors=collectors)
+        snapshot = with_statistics(of_ledger(ledger, time.time()), self._statistics)
+        return replace(snapshot, collectors=collectors)
 
     def _collect(self, source: Source, ledger: Ledger) -> CollectorSnapshot:
         started = time.monotonic()
@@ -563,6 +685,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _check_config(arguments: argparse.Namespace) -> int:
     config = load_config(arguments.file)
+    _statistics(config, argparse.Namespace(reference=None))
     replicas = sum(len(pool.replicas) for pool in config.pools)
     counts = [_counted(len(config.runs), "run")]
     if config.pools:
@@ -605,7 +728,10 @@ def _demo(arguments: argparse.Namespace) -> int:
             command += ["--speed", str(arguments.speed)]
         stack.enter_context(_child(command))
         service = Service(
-            Ledger(store, Rules(local_jobs=True)), [JobDirectorySource([jobs])], interval=1.0
+            Ledger(store, Rules(local_jobs=True)),
+            [JobDirectorySource([jobs])],
+            statistics=Statistics(default=reference_files.shipped(DEMO_REFERENCE)),
+            interval=1.0,
         )
         program = sys.argv[0] if sys.argv[0].endswith("harborlight") else "harborlight"
         shown = _DEMO_TEXT.format(address=sockets.addresses[0], program=program, ledger=ledger)

@@ -40,6 +40,15 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
 
+from harborlight.reference import (
+    Headline,
+    InvalidReferenceError,
+    Reference,
+    ReferenceTask,
+    check_headline,
+)
+from harborlight.sources import reference_files
+
 MAX_FILE_BYTES: Final = 1024 * 1024
 MAX_DEPTH: Final = 16
 """How deep lists and mappings of a file may nest; the configuration itself needs five levels."""
@@ -238,6 +247,26 @@ RunName = Annotated[
     ),
 ]
 RunRef = Annotated[StrictStr, _matching(r".{1,100}"), _expects("the name of a run", text=True)]
+
+
+def _ratio() -> PlainValidator:
+    def validate(value: Any) -> float:
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
+            return float(value)
+        raise _said(f"expected a ratio from 0 to 1, got {_shown(value)}")
+
+    return PlainValidator(validate)
+
+
+def _link(value: Any) -> str:
+    # Without a user or password, and nothing that ends a link's text or begins another.
+    if isinstance(value, str) and re.fullmatch(
+        r"https?://[A-Za-z0-9.:-]+(/[A-Za-z0-9._~!$&'()*+,;=:@%/?#-]*)?", value
+    ):
+        return value
+    raise _said("expected https://HOST/PATH")
+
+
 ExceptionType = Annotated[
     StrictStr,
     _matching(r"[A-Za-z_][A-Za-z0-9_.]{0,79}"),
@@ -431,6 +460,7 @@ class RunConfig(_Strict):
     dataset: Glob | None = None
     invalid_exceptions: tuple[ExceptionType, ...] = ()
     content: _Content = "newest"
+    reference: RunRef | None = None
 
     @field_validator("exclude")
     @classmethod
@@ -660,6 +690,68 @@ class PoolConfig(_Strict):
         return self
 
 
+def _read_reference_table(value: Any, info: ValidationInfo) -> dict[str, ReferenceTask]:
+    """The table itself: read with the configuration."""
+    if not isinstance(value, str) or not value or not value.isprintable() or "://" in value:
+        raise _said(f"expected a path, got {_shown(value)}")
+    path = _folder_of(info.context) / Path(value).expanduser()
+    with _opened(path) as file:
+        data = file.read(reference_files.MAX_FILE_BYTES + 1)
+    try:
+        return reference_files.read_table(data)
+    except InvalidReferenceError as error:
+        raise _said(f"'{_path_shown(path)}': {error}") from None
+
+
+class HeadlineConfig(_Strict):
+    """What was published of a reference; it has to follow from the table."""
+
+    ratio: Annotated[float, _ratio()] | None = None
+    half_width: Annotated[float, _ratio()] | None = None
+    passed: Annotated[StrictInt, Field(ge=0), _expects("a whole number >= 0")] | None = None
+    attempts: Attempts | None = None
+
+
+class ReferenceConfig(_Strict):
+    """Results by task to compare runs with: from a table, or from a Harbor job."""
+
+    name: RunName
+    table: Annotated[dict[str, ReferenceTask], PlainValidator(_read_reference_table)] | None = None
+    job: PathText | None = None
+    title: Text = Field(default_factory=lambda data: str(data["name"]))
+    agent: Text | None = None
+    model: Text | None = None
+    headline: HeadlineConfig = HeadlineConfig()
+    links: dict[Text, Annotated[str, PlainValidator(_link)]] = {}
+    note: Text | None = None
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if self.table is None and self.job is None:
+            raise _said("the key 'table' (or 'job') is missing")
+        if self.table is not None and self.job is not None:
+            raise _said("expected table or job, got both")
+        if self.table is not None:
+            try:
+                check_headline(self.reference(self.table))
+            except InvalidReferenceError as error:
+                raise _several([(("headline",), str(error))]) from None
+        return self
+
+    def reference(self, tasks: Mapping[str, ReferenceTask]) -> Reference:
+        """The reference with these tasks: those of the table, or of the job."""
+        return Reference(
+            name=self.name,
+            title=self.title,
+            tasks=tasks,
+            agent=self.agent or "",
+            model=self.model or "",
+            headline=Headline(**self.headline.model_dump()),
+            links=self.links,
+            note=self.note or "",
+        )
+
+
 class Config(_Strict):
     """The whole configuration. Durations are in seconds; the defaults are those of an empty file.
 
@@ -674,6 +766,10 @@ class Config(_Strict):
     pools: Annotated[
         tuple[Annotated[PoolConfig, BeforeValidator(_a_mapping)], ...], BeforeValidator(_a_list)
     ] = ()
+    references: Annotated[
+        tuple[Annotated[ReferenceConfig, BeforeValidator(_a_mapping)], ...],
+        BeforeValidator(_a_list),
+    ] = ()
     causes: dict[ExceptionType, _OneCause] = {}
 
     _folder: Path = PrivateAttr(default_factory=Path)
@@ -687,6 +783,10 @@ class Config(_Strict):
     def job_places(self) -> tuple[str, ...]:
         """``jobs``, relative ones seen from the configuration file's folder."""
         return tuple(_seen_from(self._folder, place) for place in self.jobs)
+
+    def reference_job(self, reference: ReferenceConfig) -> str:
+        """The job directory of a reference, a relative one seen from the file's folder."""
+        return _seen_from(self._folder, reference.job or "")
 
     @field_validator("runs", mode="wrap")
     @classmethod
@@ -704,11 +804,28 @@ class Config(_Strict):
         pools: tuple[PoolConfig, ...] = _handled(value, handler, _repeated_names(value, "pools"))
         return pools
 
+    @field_validator("references", mode="wrap")
+    @classmethod
+    def _references_differ(
+        cls, value: Any, handler: ValidatorFunctionWrapHandler
+    ) -> tuple[ReferenceConfig, ...]:
+        shipped = reference_files.shipped_names()
+        errors = _repeated_names(value, "references")
+        errors += [
+            ((position, "name"), f"a reference called {_shown(name)} ships with Harborlight")
+            for position, entry in enumerate(value if isinstance(value, list | tuple) else ())
+            if (name := _part(entry, "name")) in shipped
+        ]
+        references: tuple[ReferenceConfig, ...] = _handled(value, handler, errors)
+        return references
+
     @model_validator(mode="wrap")
     @classmethod
     def _pools_fit(cls, value: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
         pools = _entries(value, "pools")
-        errors = [*_unknown_runs(pools, _entries(value, "runs")), *_repeated_servers(pools)]
+        runs = _entries(value, "runs")
+        errors = [*_unknown_runs(pools, runs), *_repeated_servers(pools)]
+        errors += _unknown_references(runs, _entries(value, "references"))
         if len(pools) > 1:
             errors += [
                 (("pools", position), "one of several pools needs the runs or jobs that use it")
@@ -737,6 +854,18 @@ def _unknown_runs(pools: Sequence[object], runs: Sequence[object]) -> Iterator[t
             if isinstance(name, str) and name and name not in names:
                 hint = _did_you_mean(name, names)
                 yield ("pools", position, "runs", place), f"no run is called {_shown(name)}{hint}"
+
+
+def _unknown_references(
+    runs: Sequence[object], references: Sequence[object]
+) -> Iterator[tuple[Place, str]]:
+    names = [name for entry in references if isinstance(name := _part(entry, "name"), str)]
+    names += reference_files.shipped_names()
+    for position, run in enumerate(runs):
+        name = _part(run, "reference")
+        if isinstance(name, str) and name and name not in names:
+            hint = _did_you_mean(name, names) or f", expected one of {', '.join(names)}"
+            yield ("runs", position, "reference"), f"no reference is called {_shown(name)}{hint}"
 
 
 def _repeated_servers(pools: Sequence[object]) -> Iterator[tuple[Place, str]]:

@@ -46,7 +46,7 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
     ``plan`` is None while no lock could be read. ``incarnation`` is when the job
     was last started or resumed (Harbor rewrites ``config.json`` only then).
-    ``timeout_seconds`` is the longest trial time-out that is written down.
+    ``changed_timeouts`` and ``changed_resources``: its configuration overrides those of the tasks.
     """
 
     job_id: str
@@ -70,6 +70,8 @@ class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     plan: tuple[PlannedTrial, ...] | None = None
     source_jobs: tuple[str, ...] = ()
     incarnation: float | None = None
+    changed_timeouts: bool = False
+    changed_resources: bool = False
 
     @property
     def made(self) -> float:

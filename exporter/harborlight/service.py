@@ -15,8 +15,9 @@ from harborlight.ledger.book import Ledger, Rules
 from harborlight.ledger.store import LedgerError
 from harborlight.logs import OnceLogger
 from harborlight.readings import ReplicaState
-from harborlight.snapshot import CollectorSnapshot, Snapshot, of_ledger
+from harborlight.snapshot import CollectorSnapshot, Snapshot, of_ledger, with_statistics
 from harborlight.sources.observation import Observation
+from harborlight.statistics.runs import Statistics
 from harborlight.views.metrics import Page
 
 log = logging.getLogger(__name__)
@@ -35,18 +36,19 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Reload:
-    """A configuration to take over: the rules, the sources that go with them, the interval."""
+    """A configuration to take over: rules, sources and statistics that go with it, interval."""
 
     rules: Rules
     sources: tuple[Source, ...]
+    statistics: Statistics
     interval: float
 
 
 class Service:
     """Refreshes a snapshot from sources and ledger; one thread refreshes, any number read.
 
-    ``interval``: seconds between refreshes. ``tasks``: whether pages have the per-task families.
-    ``clock``: seconds since the epoch.
+    ``statistics`` has the references. ``interval``: seconds between refreshes. ``tasks``: whether
+    pages have the per-task families. ``clock``: seconds since the epoch.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Service:
         ledger: Ledger,
         sources: Sequence[Source],
         *,
+        statistics: Statistics | None = None,
         interval: float = 5.0,
         tasks: bool = True,
         clock: Callable[[], float] = time.time,
@@ -61,6 +64,7 @@ class Service:
         self._ledger = ledger
         self._interval = interval
         self._sources = tuple(sources)
+        self._statistics = statistics or Statistics()
         self._tasks = tasks
         self._clock = clock
         self._page: Page | None = None
@@ -155,6 +159,7 @@ class Service:
         if pending is not None:
             self._ledger.configure(pending.rules)
             self._sources = pending.sources
+            self._statistics = pending.statistics
             self._interval = pending.interval
             self._reload_timestamp = self._clock()
             log.info("configuration reloaded")
@@ -199,7 +204,7 @@ class Service:
         """The next page; without a commit the one before, with the failure shown on it."""
         last = self._page
         if fresh:
-            snapshot = of_ledger(self._ledger, self._clock())
+            snapshot = self._with_statistics(of_ledger(self._ledger, self._clock()))
         else:
             snapshot = last.snapshot if last else self._loaded
         snapshot = replace(
@@ -209,6 +214,14 @@ class Service:
             config_reload_timestamp=self._reload_timestamp,
         )
         return Page(snapshot, tasks=self._tasks, previous=last)
+
+    def _with_statistics(self, snapshot: Snapshot) -> Snapshot:
+        def make() -> None:
+            nonlocal snapshot
+            snapshot = with_statistics(snapshot, self._statistics)
+
+        self._collect("statistics", make)
+        return snapshot
 
 
 def _reason(error: Exception) -> str:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from harborlight.ledger.book import Ledger
 from harborlight.ledger.pools import PoolStanding
 from harborlight.ledger.standing import JobStanding, RunStanding
+from harborlight.statistics.runs import RunStatistics, Statistics
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +26,9 @@ class CollectorSnapshot:
 class Snapshot:
     """All runs, jobs and pools at one moment, and how the exporter itself is doing.
 
-    ``counters``: run label -> metric -> label values -> value. ``version`` changes with whatever
-    the ledger knows, so an equal one means equal runs, jobs and pools.
+    ``counters``: run label -> metric -> label values -> value. ``statistics``: by run label.
+    ``version`` changes with whatever the ledger knows, so an equal one means equal runs, jobs and
+    pools; of the statistics only the pace changes with time alone.
     """
 
     version: int
@@ -35,6 +37,7 @@ class Snapshot:
     jobs: tuple[JobStanding, ...] = ()
     pools: tuple[PoolStanding, ...] = ()
     counters: Mapping[str, Mapping[str, Mapping[tuple[str, ...], float]]] = MappingProxyType({})
+    statistics: Mapping[str, RunStatistics] = MappingProxyType({})
     ledger_trials: int = 0
     collectors: tuple[CollectorSnapshot, ...] = ()
     config_reload_success: bool = True
@@ -42,7 +45,10 @@ class Snapshot:
 
 
 def of_ledger(ledger: Ledger, at: float) -> Snapshot:
-    """What the ledger knows, as of ``at`` (seconds since the epoch); no collectors yet."""
+    """What the ledger knows, as of ``at`` (seconds since the epoch).
+
+    Without statistics and collectors.
+    """
     return Snapshot(
         version=ledger.version,
         at=at,
@@ -52,3 +58,9 @@ def of_ledger(ledger: Ledger, at: float) -> Snapshot:
         counters=ledger.counters(),
         ledger_trials=ledger.n_trials,
     )
+
+
+def with_statistics(snapshot: Snapshot, statistics: Statistics) -> Snapshot:
+    """The snapshot with the statistics of its runs."""
+    made = {run.label: statistics.of(run, snapshot.at) for run in snapshot.runs}
+    return replace(snapshot, statistics=made)

@@ -10,8 +10,10 @@ from typing import Any
 from prometheus_client.openmetrics import parser
 
 from harborlight.ledger import Ledger, Store
-from harborlight.snapshot import Snapshot, of_ledger
+from harborlight.reference import Reference
+from harborlight.snapshot import Snapshot, of_ledger, with_statistics
 from harborlight.sources.job_directory import JobDirectorySource
+from harborlight.statistics.runs import Statistics
 from harborlight.views.metrics import Page, negotiate
 from support.page import Sample, labelset
 
@@ -20,7 +22,10 @@ _LATER = 120.0
 
 
 def snapshot_of(
-    *places: Path, source: JobDirectorySource | None = None, ledger: Ledger | None = None
+    *places: Path,
+    source: JobDirectorySource | None = None,
+    ledger: Ledger | None = None,
+    reference: Reference | None = None,
 ) -> Snapshot:
     """What is known of the jobs in these places once everything about them has settled."""
     source = source or JobDirectorySource(places)
@@ -28,12 +33,14 @@ def snapshot_of(
     now = time.time()
     for moment in (now, now + _LATER):
         ledger.take(source.look(moment))
-    return take_snapshot(ledger, now + _LATER)
+    return take_snapshot(ledger, now + _LATER, reference)
 
 
-def take_snapshot(ledger: Ledger, at: float = 1_800_000_000.0) -> Snapshot:
-    """The ledger's snapshot, without collectors."""
-    return of_ledger(ledger, at)
+def take_snapshot(
+    ledger: Ledger, at: float = 1_800_000_000.0, reference: Reference | None = None
+) -> Snapshot:
+    """The ledger's snapshot with statistics, without collectors."""
+    return with_statistics(of_ledger(ledger, at), Statistics(default=reference))
 
 
 def knowledge_page(page: Page, accept: str = "text/plain") -> str:

@@ -95,7 +95,8 @@ def test_golden_pages_show_most_of_it() -> None:
         for family in text_string_to_metric_families(file.read_text("utf-8"))
         for sample in family.samples
     }
-    missing = {m.name for m in CATALOGUE.values() if m.group != "self"} - shown
+    of_the_moment = ("pace", "self")
+    missing = {m.name for m in CATALOGUE.values() if m.group not in of_the_moment} - shown
     assert missing == set()
 
 

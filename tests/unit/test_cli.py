@@ -387,7 +387,7 @@ def test_watching_replicas_only(here: Here, model: ModelServer) -> None:
 def test_serving_replicas_only(model: ModelServer, tmp_path: Path) -> None:
     with ExporterProcess([], tmp_path / "data", "--sglang", model.url) as exporter:
         page = exporter.fresh_page()
-        assert page.label_values(SUCCESS, "collector") == ["ledger", "sglang"]
+        assert page.label_values(SUCCESS, "collector") == ["ledger", "sglang", "statistics"]
         assert page.value(UP, pool="sglang", replica="1") == 1
         assert page.value("harborlight_replica_running_requests", role="unified") == 3
         assert exporter.terminate() == 0

@@ -26,7 +26,7 @@ from harborlight.config import (
 
 DIGEST = "sha256:" + "0a" * 32
 CAUSES = "expected one of container, serving, agent, verifier"
-KEYS = "causes, jobs, local_jobs, pools, refresh_interval, runs"
+KEYS = "causes, jobs, local_jobs, pools, references, refresh_interval, runs"
 DURATION = "expected a duration such as 5s, 2m or 1h"
 RUN = "runs:\n- name: r\n  jobs: [j]\n"
 REPLICAS = "replicas: [{name: r1, url: http://canary-host:1}]"
@@ -391,8 +391,8 @@ def test_wrong_value(tmp_path: Path, text: str, error: str) -> None:
 NAME = "expected a letter or digit, then at most 99 letters, digits, spaces or characters of ._:/+-"
 TASKS = "expected a list of tasks, {file: PATH} or {job: NAME}"
 RUN_KEYS = (
-    "agent, attempts, content, dataset, exclude, invalid_exceptions, jobs, model, name, reward, "
-    "tasks, title"
+    "agent, attempts, content, dataset, exclude, invalid_exceptions, jobs, model, name, "
+    "reference, reward, tasks, title"
 )
 
 

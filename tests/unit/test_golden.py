@@ -21,6 +21,7 @@ from harborlight.ledger import Ledger, Store
 from harborlight.ledger.book import Rules
 from harborlight.ledger.pools import PoolDefinition
 from harborlight.readings import ReplicaSighting
+from harborlight.reference import Reference, ReferenceTask
 from harborlight.sources.job_directory import JobDirectorySource
 from harborlight.sources.observation import Observation
 from harborlight.sources.sglang.answers import read_loads
@@ -41,6 +42,18 @@ CASES = {
     "third-party": (),
     "pools": ("retry-2",),
 }
+REFERENCE = Reference(
+    name="earlier",
+    title="An earlier run",
+    tasks={
+        "mini/count-lines": ReferenceTask("mini/count-lines", 5, 5),
+        "hello-file": ReferenceTask("hello-file", 2, 5, errors=1),
+        "only-there": ReferenceTask("only-there", 0, 5),
+    },
+    agent="scripted",
+    model="another-model",
+)
+"""What the case mixed-6x5 is compared with."""
 REPLICAS = {
     "pipeline": "real-0.5.23-cpu-pp2-idle.txt",
     "ranks": "0.5.20-tp8-dp2-attn.txt",
@@ -94,7 +107,8 @@ def pages(harbor_jobs: Path, third_party: Path, sglang: Path) -> dict[str, dict[
             recorded = sglang / "sglang-expositions"
             looks = tuple(look_at("glm", name, recorded / page) for name, page in REPLICAS.items())
             ledger.take(Observation(replicas=looks))
-        snapshot = snapshot_of(*places, ledger=ledger)
+        reference = REFERENCE if case == "mixed-6x5" else None
+        snapshot = snapshot_of(*places, ledger=ledger, reference=reference)
         # 75 more tasks show nothing that the six of a small job do not.
         whole = MetricsPage(snapshot, tasks=bool(jobs))
         found[case] = {name: knowledge_page(whole, accept) for name, accept in FORMATS.items()}

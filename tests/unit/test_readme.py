@@ -13,7 +13,17 @@ import pytest
 import yaml
 
 from harborlight.cli import _parser
-from harborlight.config import PoolConfig, ReplicaConfig, TlsConfig, load_config
+from harborlight.config import (
+    HeadlineConfig,
+    PoolConfig,
+    ReferenceConfig,
+    ReplicaConfig,
+    TlsConfig,
+    load_config,
+)
+from harborlight.statistics.comparability import Check
+from harborlight.statistics.comparison import Scope
+from harborlight.statistics.correctness import IntervalKind
 from harborlight.views.catalogue import CATALOGUE, Kind
 from support.readme import README, with_current_table
 
@@ -59,9 +69,9 @@ def test_flags() -> None:
 def test_commands_parse() -> None:
     """Every command line in a block is one that Harborlight takes."""
     lines = [line for block in blocks("sh") for line in block.splitlines() if line]
-    assert len(lines) == 4
+    assert len(lines) == 6
     for line in lines:
-        program, *arguments = re.findall(r'"[^"]*"|\S+', line.partition("#")[0])
+        program, *arguments = re.findall(r'"[^"]*"|\S+', re.split(r"#|>", line)[0])
         assert program == "harborlight"
         _parser().parse_args(arguments)
 
@@ -115,6 +125,23 @@ def test_keys_of_pools_are_listed() -> None:
     expected |= {f"pools[].tls.{key}" for key in TlsConfig.model_fields}
     expected |= {f"pools[].replicas[].{key}" for key in ReplicaConfig.model_fields}
     assert keys_listed("| key of a pool | value | default |") == expected
+
+
+def test_keys_of_references_are_listed() -> None:
+    """So has the table of the keys of a reference."""
+    expected = {f"references[].{key}" for key in ReferenceConfig.model_fields if key != "headline"}
+    expected |= {f"references[].headline.{key}" for key in HeadlineConfig.model_fields}
+    assert keys_listed("| key of a reference | value | default |") == expected
+
+
+def test_names_of_comparing() -> None:
+    """Every scope, interval and check has its row."""
+    for header, names in (
+        ("| scope | run | reference |", Scope),
+        ("| interval | covers | undefined while |", IntervalKind),
+        ("| check | holds if |", Check),
+    ):
+        assert keys_listed(header) == {str(name) for name in names}
 
 
 def test_examples_of_pools_load(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from harborlight.readings import ReplicaState
 from harborlight.records import TrialRecord
 from harborlight.service import Reload, Service, Source
 from harborlight.sources.observation import JobSighting, Observation, Problem
+from harborlight.statistics.runs import Statistics
 from support.deadline import eventually
 from support.page import Page
 from support.records import job_record, plan, trial
@@ -328,7 +329,8 @@ def test_pages_without_the_task_families(disk: Disk, jobs: Jobs, clock: Clock) -
 
 
 def _reload(*sources: Source, run: str = "renamed", interval: float = 5.0) -> Reload:
-    return Reload(Rules(runs=(RunDefinition(label=run, jobs=("job",)),)), sources, interval)
+    rules = Rules(runs=(RunDefinition(label=run, jobs=("job",)),))
+    return Reload(rules, sources, Statistics(), interval)
 
 
 def test_a_reload_takes_over_rules_and_sources_with_the_next_refresh(

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from harbor.models.trial.error_policy import policy_for
 
-from harborlight.demo import END_WITH_PARENT
+from harborlight.demo import DEMO_REFERENCE, END_WITH_PARENT
 from harborlight.demo.replay import REPLAY_MARK, JobReplay, RegradeReplay, ReplayError
 from harborlight.demo.script import Event, Execution, JobOptions, TrialScript, Usage
 
@@ -67,7 +67,7 @@ class Demo:
 
 def official_trials(*, gpu: bool = False) -> list[OfficialTrial]:
     """The reference in file order: 315 trials of 63 tasks, or all 330 of 66 with gpu."""
-    data = resources.files("harborlight.demo") / "data" / "terminal-bench-4.0-glm-5.3.csv"
+    data = resources.files("harborlight") / "references" / f"{DEMO_REFERENCE}.csv"
     with data.open(encoding="utf-8") as file:
         return [
             OfficialTrial(

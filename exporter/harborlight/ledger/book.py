@@ -605,7 +605,28 @@ class Ledger:
             last_verdict=max(
                 (b.last_verdict for b in balances.values() if b.last_verdict), default=None
             ),
+            live=any(not self._jobs[job_id].state.ended for job_id in run.jobs),
+            concurrency=self._concurrency(run),
+            changed_timeouts=self._labels_of(run, "changed_timeouts"),
+            changed_resources=self._labels_of(run, "changed_resources"),
         )
+
+    def _concurrency(self, run: Run) -> int | None:
+        """How many of its trials run at a time; not known where a job serves other runs, too."""
+        total = 0
+        for job_id in run.jobs:
+            if self._jobs[job_id].state.ended:
+                continue
+            at_a_time = self._jobs[job_id].record.n_concurrent
+            if at_a_time is None or len(self._serves(job_id)) > 1:
+                return None
+            total += at_a_time
+        return total or None
+
+    def _labels_of(self, run: Run, flag: str) -> tuple[str, ...]:
+        """The labels of the run's jobs whose record has this flag."""
+        jobs = [self._jobs[job_id] for job_id in run.jobs]
+        return tuple(job.label for job in jobs if getattr(job.record, flag))
 
     def _task_standing(
         self, run_key: str, task: TaskRef, label: str, rules: TaskRules, balance: TaskBalance
@@ -616,6 +637,7 @@ class Ledger:
             return known[1]
         standing = TaskStanding(
             label=label,
+            name=task.name,
             target=balance.target,
             target_known=rules.target is not None,
             states=balance.states,
@@ -623,6 +645,12 @@ class Ledger:
             usual_duration=statistics.median(balance.durations) if balance.durations else None,
             oldest_running_start=balance.oldest_running_start,
             faults=balance.faults,
+            durations=balance.durations,
+            rewards=balance.rewards,
+            running_starts=balance.running_starts,
+            scored_at=balance.scored_at,
+            spans=balance.spans,
+            verdicts_of=balance.verdicts_of,
         )
         self._task_standings[run_key, task] = (balance, standing)
         return standing

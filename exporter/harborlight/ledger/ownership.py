@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
+from typing import NamedTuple
 
 import msgspec
 
@@ -105,9 +106,31 @@ class Fault:
         return self.record.exceptions[0] if self.record.exceptions else "none"
 
 
+class Span(NamedTuple):
+    """When a trial ran (seconds since the epoch); ``end`` None: it runs still."""
+
+    start: float
+    end: float | None
+
+
+class Setup(NamedTuple):
+    """What a verdict was given on: the task's version and who worked."""
+
+    digest: str | None
+    agent: str
+    agent_version: str
+    model: str
+
+
 @dataclass(frozen=True, slots=True)
 class TaskBalance:
-    """A task's attempts, accounted for. ``states`` add up to ``target``."""
+    """A task's attempts, accounted for. ``states`` add up to ``target``.
+
+    ``rewards``: of the scored attempts that have the run's. ``running_starts``: of the running
+    attempts. ``scored_at``: when attempts got the verdict of their own trial, not of a regrade.
+    ``spans``: of all trials but regrades, those that Harbor retried included. ``verdicts_of``:
+    what the scored attempts' verdicts were given on.
+    """
 
     target: int
     states: Mapping[AttemptState, int]
@@ -121,6 +144,11 @@ class TaskBalance:
     durations: tuple[float, ...] = ()
     oldest_running_start: float | None = None
     last_verdict: float | None = None
+    rewards: tuple[float, ...] = ()
+    running_starts: tuple[float, ...] = ()
+    scored_at: tuple[float, ...] = ()
+    spans: tuple[Span, ...] = ()
+    verdicts_of: frozenset[Setup] = frozenset()
 
 
 class _Kind(StrEnum):
@@ -476,7 +504,47 @@ def balance_task(
         durations=tuple(_durations(scored)),
         oldest_running_start=min((item.started for item in running if item.started), default=None),
         last_verdict=max((item.place[0] for item in scored), default=None),
+        rewards=tuple(_rewards(owners, rules)),
+        running_starts=tuple(
+            item.started for item in running[: filled[AttemptState.RUNNING]] if item.started
+        ),
+        scored_at=tuple(
+            item.verdict.verdict_at
+            for item in owners
+            if item.verdict and item.verdict.source_trial is None and item.verdict.verdict_at
+        ),
+        spans=tuple(_spans(judged, jobs)),
+        verdicts_of=frozenset(
+            Setup(
+                item.verdict.digest,
+                item.verdict.agent_label or item.verdict.agent,
+                item.verdict.agent_version,
+                item.verdict.model_label or item.verdict.model,
+            )
+            for item in owners
+            if item.verdict
+        ),
     )
+
+
+def _rewards(owners: Sequence[_Judged], rules: TaskRules) -> Iterable[float]:
+    for item in owners:
+        reward = reward_of(item.verdict, rules.reward) if item.verdict else None
+        if reward is not None:
+            yield reward
+
+
+def _spans(judged: Sequence[_Judged], jobs: Mapping[str, Job]) -> Iterable[Span]:
+    for item in judged:
+        for (job_id, _), chain in item.lineage.chains.items():
+            for execution in chain:
+                record = execution.record
+                if record.started_at is None:
+                    continue
+                if record.finished_at is not None:
+                    yield Span(record.started_at, max(record.started_at, record.finished_at))
+                elif execution is chain[-1] and _alive(execution, jobs.get(job_id)):
+                    yield Span(record.started_at, None)
 
 
 def _planned_and_not_started(

@@ -7,17 +7,26 @@ from dataclasses import dataclass
 
 from harborlight.ledger.faults import Boundary, Cause
 from harborlight.ledger.jobs import JobState
-from harborlight.ledger.ownership import AttemptState, Fault, Resolution, TrialState
+from harborlight.ledger.ownership import (
+    AttemptState,
+    Fault,
+    Resolution,
+    Setup,
+    Span,
+    TrialState,
+)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskStanding:
     """One task of a run. Times are seconds since the epoch, durations seconds.
 
-    ``usual_duration``: the median wall time of the task's scored trials (None before the first).
+    ``name``: as its job's lock has it, not safe to show. ``usual_duration``: the median wall time
+    of the task's scored trials (None before the first). The last six are the balance's.
     """
 
     label: str
+    name: str
     target: int
     target_known: bool
     states: Mapping[AttemptState, int]
@@ -25,6 +34,12 @@ class TaskStanding:
     usual_duration: float | None
     oldest_running_start: float | None
     faults: tuple[Fault, ...]
+    durations: tuple[float, ...] = ()
+    rewards: tuple[float, ...] = ()
+    running_starts: tuple[float, ...] = ()
+    scored_at: tuple[float, ...] = ()
+    spans: tuple[Span, ...] = ()
+    verdicts_of: frozenset[Setup] = frozenset()
 
     @property
     def complete(self) -> bool:
@@ -34,7 +49,12 @@ class TaskStanding:
 
 @dataclass(frozen=True, slots=True)
 class RunStanding:
-    """One run. ``states`` add up to ``target``, which is None where it cannot be known."""
+    """One run. ``states`` add up to ``target``, which is None where it cannot be known.
+
+    ``live``: one of its jobs has not ended. ``concurrency``: trials that its live jobs run at a
+    time, None where that is not known. ``changed_timeouts``, ``changed_resources``: the jobs whose
+    configuration overrides what the tasks ask for.
+    """
 
     label: str
     title: str
@@ -59,6 +79,10 @@ class RunStanding:
     retries_known: bool
     started: float | None
     last_verdict: float | None
+    live: bool = False
+    concurrency: int | None = None
+    changed_timeouts: tuple[str, ...] = ()
+    changed_resources: tuple[str, ...] = ()
 
     @property
     def tasks_complete(self) -> int:

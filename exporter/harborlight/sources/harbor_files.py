@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Literal, overload
+from typing import Any, Literal, overload
 
 import msgspec
 from harbor.models.trial.error_policy import ErrorPolicyOverride, policy_for
@@ -171,11 +171,40 @@ class _SourceJob(msgspec.Struct):
     job_id: str | None = None
 
 
+# What only has to be told from a default may be of any kind.
+
+
+class _JobAgent(_Agent):
+    override_timeout_sec: Any = None
+    override_setup_timeout_sec: Any = None
+    max_timeout_sec: Any = None
+
+
+class _JobVerifier(msgspec.Struct):
+    override_timeout_sec: Any = None
+    max_timeout_sec: Any = None
+
+
+class _JobEnvironment(msgspec.Struct):
+    override_cpus: Any = None
+    override_memory_mb: Any = None
+    override_storage_mb: Any = None
+    override_gpus: Any = None
+    override_tpu: Any = None
+
+
 class _JobConfig(msgspec.Struct):
     n_attempts: int | None = None
     n_concurrent_trials: int | None = None
+    timeout_multiplier: Any = None
+    agent_timeout_multiplier: Any = None
+    verifier_timeout_multiplier: Any = None
+    agent_setup_timeout_multiplier: Any = None
+    environment_build_timeout_multiplier: Any = None
+    environment: _JobEnvironment | None = None
+    verifier: _JobVerifier | None = None
     retry: _Retry = msgspec.field(default_factory=_Retry)
-    agents: list[_Agent] = []
+    agents: list[_JobAgent] = []
     source_jobs: list[_SourceJob] | None = None
 
 
@@ -523,6 +552,8 @@ class JobConfig:
     retry_include: tuple[str, ...] | None = None
     retry_exclude: tuple[str, ...] = ()
     source_jobs: tuple[str, ...] = ()
+    changed_timeouts: bool = False
+    changed_resources: bool = False
 
 
 def read_job_config(data: bytes) -> JobConfig:
@@ -537,6 +568,38 @@ def read_job_config(data: bytes) -> JobConfig:
         retry_include=tuple(include) if include is not None else None,
         retry_exclude=tuple(config.retry.exclude_exceptions or ()),
         source_jobs=tuple(job.job_id for job in config.source_jobs or () if job.job_id),
+        changed_timeouts=_changes_timeouts(config),
+        changed_resources=_changes(config.environment),
+    )
+
+
+def _changes_timeouts(config: _JobConfig) -> bool:
+    multipliers = (
+        config.timeout_multiplier,
+        config.agent_timeout_multiplier,
+        config.verifier_timeout_multiplier,
+        config.agent_setup_timeout_multiplier,
+        config.environment_build_timeout_multiplier,
+    )
+    return (
+        any(multiplier not in (None, 1) for multiplier in multipliers)
+        or _changes(config.verifier)
+        or any(
+            value is not None
+            for agent in config.agents
+            for value in (
+                agent.override_timeout_sec,
+                agent.override_setup_timeout_sec,
+                agent.max_timeout_sec,
+            )
+        )
+    )
+
+
+def _changes(overrides: _JobEnvironment | _JobVerifier | None) -> bool:
+    """Whether any of them is set."""
+    return overrides is not None and any(
+        value is not None for value in msgspec.structs.asdict(overrides).values()
     )
 
 
@@ -583,6 +646,8 @@ def assemble_job(
         retry_exclude=config.retry_exclude,
         source_jobs=config.source_jobs,
         incarnation=incarnation,
+        changed_timeouts=config.changed_timeouts,
+        changed_resources=config.changed_resources,
     )
     if result is None:
         return record

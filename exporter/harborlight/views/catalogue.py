@@ -38,9 +38,11 @@ CATALOGUE: Final[dict[str, Metric]] = {}
 
 GROUPS: Final = {
     "run": "Runs",
+    "correctness": "Correctness and comparison",
     "task": "Tasks (off with `--no-collector.task`)",
     "job": "Harbor jobs",
     "pool": "Serving pools and their replicas",
+    "pace": "Pace and estimated end",
     "self": "The exporter itself",
 }
 
@@ -205,6 +207,122 @@ RUN_LAST_VERDICT = _define(
     "When the newest of the scored lineages got its first valid verdict.",
 )
 
+RUN_SUCCESS = _define(
+    "correctness",
+    G,
+    "run_success_ratio",
+    "run side scope",
+    "Mean of the tasks' success ratios. `attempted` and `complete`: of tasks with one or all of "
+    "their attempts scored, that the reference has, too; `full`: of all tasks of the side, the "
+    "run's once each has a scored attempt.",
+)
+RUN_SUCCESS_CI = _define(
+    "correctness",
+    G,
+    "run_success_ratio_ci",
+    "run side scope interval bound",
+    "Bounds of its 95 % interval. `fixed_task`: the luck of the attempts (1.96 standard errors, as "
+    "published); `task_sampling`: that of the choice of tasks, too; `wilson`: of a single task. "
+    "Cut off at 0 and 1.",
+)
+RUN_HARD_BOUND = _define(
+    "correctness",
+    G,
+    "run_success_ratio_hard_bound",
+    "run bound",
+    "What the ratio of passed attempts to the target cannot fall below or rise above any more.",
+)
+RUN_FAULTS_AS_FAILURES = _define(
+    "correctness",
+    G,
+    "run_success_ratio_faults_as_failures",
+    "run",
+    "The run's ratio with faulted attempts counted as failed, which is the leaderboard's rule.",
+)
+RUN_DIFFERENCE = _define(
+    "correctness",
+    G,
+    "run_success_difference",
+    "run scope",
+    "Mean difference of the tasks' success ratios, the run's minus the reference's.",
+)
+RUN_DIFFERENCE_CI = _define(
+    "correctness",
+    G,
+    "run_success_difference_ci",
+    "run scope interval bound",
+    "Bounds of its 95 % interval, of both sides' attempts or of the paired tasks. Cut off at -1 "
+    "and 1.",
+)
+RUN_INTERVAL_UNDEFINED = _define(
+    "correctness",
+    G,
+    "run_interval_undefined",
+    "run side scope interval reason",
+    "1 for an interval that is absent, with the reason: a task with a single attempt, or a single "
+    "task. The side `difference` is that of the difference.",
+)
+RUN_PROJECTED = _define(
+    "correctness",
+    G,
+    "run_projected_success_ratio",
+    "run",
+    "The reference's ratio on the run's tasks plus the difference on those attempted so far.",
+)
+RUN_MATCHED_TASKS = _define(
+    "correctness",
+    G,
+    "run_matched_tasks",
+    "run scope",
+    "Tasks that the ratios of this scope are of.",
+)
+RUN_PASS_AT_K = _define(
+    "correctness",
+    G,
+    "run_pass_at_k",
+    "run k",
+    "Mean chance of a task that one of k attempts passes, of the tasks with k scored attempts.",
+)
+RUN_PASS_AT_K_TASKS = _define(
+    "correctness", G, "run_pass_at_k_tasks", "run k", "Tasks with k scored attempts or more."
+)
+RUN_REWARD_MEAN = _define(
+    "correctness",
+    G,
+    "run_reward_mean",
+    "run",
+    "Mean of the tasks' mean rewards. Absent where every reward is 0 or 1.",
+)
+RUN_REFERENCE_INFO = _define(
+    "correctness",
+    I,
+    "run_reference_info",
+    "run reference title",
+    "The reference that the run is compared with; always 1.",
+)
+RUN_REFERENCE_TASKS = _define(
+    "correctness",
+    G,
+    "run_reference_tasks",
+    "run match",
+    "Tasks by who has them: `both`, `run` only or `reference` only.",
+)
+RUN_REFERENCE_ATTEMPTS = _define(
+    "correctness",
+    G,
+    "run_reference_attempts",
+    "run result",
+    "The reference's attempts at the tasks that both have; `error`: without a verdict, which it "
+    "counts as failed.",
+)
+RUN_COMPARABILITY = _define(
+    "correctness",
+    G,
+    "run_comparability",
+    "run check",
+    "Whether a condition for comparing holds (1) or not (0); `harborlight status` says why not.",
+)
+
 TASK_ATTEMPTS_TARGET = _define(
     "task",
     G,
@@ -235,6 +353,28 @@ TASK_OLDEST_START = _define(
     "task_oldest_running_start_timestamp_seconds",
     "run task",
     "When the task's longest running trial started. Absent while none runs.",
+)
+
+TASK_REFERENCE_ATTEMPTS = _define(
+    "task",
+    G,
+    "task_reference_attempts",
+    "run task",
+    "The reference's attempts at the task.",
+)
+TASK_REFERENCE_PASSED = _define(
+    "task",
+    G,
+    "task_reference_passed",
+    "run task",
+    "Those of the reference's attempts at the task that passed.",
+)
+TASK_DIFFERENCE = _define(
+    "task",
+    G,
+    "task_success_difference",
+    "run task",
+    "The task's success ratio minus the reference's, once its every attempt is scored.",
 )
 
 JOB_INFO = _define(
@@ -447,6 +587,39 @@ REPLICA_QUEUE_TIME = _define(
     "pool replica role",
     "How long requests waited for a place." + _SINCE,
 )
+
+RUN_TERMINAL_RATE = _define(
+    "pace",
+    G,
+    "run_terminal_trials_per_second",
+    "run window",
+    "Trials that ended, faults and retried ones included, regrades not: in the last hour (or since "
+    "the start), or in all the time in which trials of the run ran.",
+)
+RUN_SCORED_RATE = _define(
+    "pace",
+    G,
+    "run_scored_attempts_per_second",
+    "run window",
+    "Attempts that got the verdict of their own trial, likewise; a regrade's verdict is left out.",
+)
+RUN_ETA = _define(
+    "pace",
+    G,
+    "run_eta_timestamp_seconds",
+    "run method estimate",
+    "When every attempt of the target will be scored, faulted ones run again. `observed_rate`: by "
+    "the scored attempts' rate over the run; `simulation`: quantiles of simulated ends, which are "
+    "no confidence interval. Absent where nothing runs or is queued.",
+)
+RUN_ETA_PREFERRED = _define(
+    "pace",
+    G,
+    "run_eta_preferred",
+    "run method",
+    "1 for the method to trust at this point of the run, 0 for the other.",
+)
+
 
 BUILD_INFO = _define(
     "self",

@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from harborlight import __version__
+from harborlight.labels import safe_label
 from harborlight.ledger import accounts
 from harborlight.ledger.faults import Boundary, Cause, Phase
 from harborlight.ledger.jobs import JobState
@@ -26,7 +27,11 @@ from harborlight.ledger.pools import PoolStanding
 from harborlight.ledger.replicas import ReplicaStanding
 from harborlight.ledger.standing import JobStanding, RunStanding, TaskStanding
 from harborlight.readings import Latency, Number, ReplicaInfo, ReplicaState, Total
+from harborlight.reference import Reference
 from harborlight.snapshot import Snapshot
+from harborlight.statistics.correctness import Count
+from harborlight.statistics.pace import Method, Window
+from harborlight.statistics.runs import RunStatistics
 from harborlight.views import catalogue as c
 from harborlight.views.catalogue import CATALOGUE, Kind, Metric
 
@@ -110,17 +115,40 @@ class Families:
 
 
 def knowledge(snapshot: Snapshot, *, tasks: bool = True) -> Families:
-    """What the ledger knows: the run, task, job and pool families."""
+    """What the ledger knows and what follows from it: all families but pace and condition."""
     families = Families()
     for run in snapshot.runs:
         _run(families, run, snapshot.counters.get(run.label, {}))
+        statistics = snapshot.statistics.get(run.label)
+        if statistics is not None:
+            _correctness(families, run, statistics)
         if tasks:
             for task in run.tasks:
-                _task(families, run.label, task)
+                _task(families, run.label, task, statistics)
     for job in snapshot.jobs:
         _job(families, job)
     for pool in snapshot.pools:
         _pool(families, pool)
+    return families
+
+
+def pace(snapshot: Snapshot) -> Families:
+    """What changes with time alone: rates and estimated ends."""
+    families = Families()
+    add = families.add
+    for run in snapshot.runs:
+        statistics = snapshot.statistics.get(run.label)
+        if statistics is None:
+            continue
+        found = statistics.pace
+        for window in Window:
+            add(c.RUN_TERMINAL_RATE, found.terminal.get(window), run.label, window)
+            add(c.RUN_SCORED_RATE, found.scored.get(window), run.label, window)
+        for (method, quantile), end in found.ends.items():
+            add(c.RUN_ETA, end, run.label, method, quantile)
+        if found.preferred is not None:
+            for method in Method:
+                add(c.RUN_ETA_PREFERRED, found.preferred is method, run.label, method)
     return families
 
 
@@ -206,7 +234,61 @@ def _durations(families: Families, run: str, phase: str, counters: CounterTree) 
     families.add_histogram(c.RUN_PHASE_DURATION, counts, total, run, phase)
 
 
-def _task(families: Families, run: str, task: TaskStanding) -> None:
+def _correctness(families: Families, run: RunStanding, statistics: RunStatistics) -> None:
+    add, label, found = families.add, run.label, statistics.comparison
+    for (side, scope), estimate in found.sides.items():
+        add(c.RUN_SUCCESS, estimate.value, label, side, scope)
+        for interval, bounds in estimate.intervals.items():
+            for bound, value in bounds.within(0, 1)._asdict().items():
+                add(c.RUN_SUCCESS_CI, value, label, side, scope, interval, bound)
+        for interval, why in estimate.undefined.items():
+            add(c.RUN_INTERVAL_UNDEFINED, 1, label, side, scope, interval, why)
+    if found.hard_bounds is not None:
+        for bound, value in found.hard_bounds._asdict().items():
+            add(c.RUN_HARD_BOUND, value, label, bound)
+    add(c.RUN_FAULTS_AS_FAILURES, found.faults_as_failures, label)
+    for scope, estimate in found.differences.items():
+        add(c.RUN_DIFFERENCE, estimate.value, label, scope)
+        for interval, bounds in estimate.intervals.items():
+            for bound, value in bounds.within(-1, 1)._asdict().items():
+                add(c.RUN_DIFFERENCE_CI, value, label, scope, interval, bound)
+        for interval, why in estimate.undefined.items():
+            add(c.RUN_INTERVAL_UNDEFINED, 1, label, "difference", scope, interval, why)
+    add(c.RUN_PROJECTED, found.projected, label)
+    for scope, tasks in found.matched_tasks.items():
+        add(c.RUN_MATCHED_TASKS, tasks, label, scope)
+    for k, (chance, of_tasks) in found.pass_at.items():
+        add(c.RUN_PASS_AT_K, chance, label, str(k))
+        add(c.RUN_PASS_AT_K_TASKS, of_tasks, label, str(k))
+    add(c.RUN_REWARD_MEAN, found.reward_mean, label)
+    for check, finding in statistics.comparability.items():
+        add(c.RUN_COMPARABILITY, finding.holds, label, check)
+    if statistics.reference is not None:
+        _reference(families, run, statistics.reference, statistics)
+
+
+def _reference(
+    families: Families, run: RunStanding, reference: Reference, statistics: RunStatistics
+) -> None:
+    add, label, matched = families.add, run.label, statistics.comparison.matched
+    add(c.RUN_REFERENCE_INFO, 1, label, safe_label(reference.name), safe_label(reference.title))
+    for match, tasks in (
+        ("both", len(matched)),
+        ("run", len(run.tasks) - len(matched)),
+        ("reference", len(statistics.unmatched)),
+    ):
+        add(c.RUN_REFERENCE_TASKS, tasks, label, match)
+    attempts = sum(task.attempts for task in matched.values())
+    passed = sum(task.passed for task in matched.values())
+    errors = sum(task.errors for task in matched.values())
+    add(c.RUN_REFERENCE_ATTEMPTS, passed, label, "passed")
+    add(c.RUN_REFERENCE_ATTEMPTS, attempts - passed - errors, label, "failed")
+    add(c.RUN_REFERENCE_ATTEMPTS, errors, label, "error")
+
+
+def _task(
+    families: Families, run: str, task: TaskStanding, statistics: RunStatistics | None
+) -> None:
     add, label = families.add, task.label
     add(c.TASK_ATTEMPTS_TARGET, task.target if task.target_known else None, run, label)
     for state in AttemptState:
@@ -214,6 +296,13 @@ def _task(families: Families, run: str, task: TaskStanding) -> None:
     add(c.TASK_ATTEMPTS_PASSED, task.passed, run, label)
     add(c.TASK_USUAL_DURATION, task.usual_duration, run, label)
     add(c.TASK_OLDEST_START, task.oldest_running_start, run, label)
+    reference = statistics.comparison.matched.get(label) if statistics is not None else None
+    if reference is not None:
+        add(c.TASK_REFERENCE_ATTEMPTS, reference.attempts, run, label)
+        add(c.TASK_REFERENCE_PASSED, reference.passed, run, label)
+        if task.complete:
+            ours = Count(task.passed, task.states[AttemptState.SCORED])
+            add(c.TASK_DIFFERENCE, ours.ratio - reference.count.ratio, run, label)
 
 
 def _job(families: Families, job: JobStanding) -> None:
@@ -364,7 +453,13 @@ class Page:
             if page is None:
                 if name not in self._bodies:
                     self._bodies[name] = self._body(name, encoder)
-                own = _Fixed([*condition(self.snapshot), *PROCESS_COLLECTOR.collect()])
+                own = _Fixed(
+                    [
+                        *pace(self.snapshot),
+                        *condition(self.snapshot),
+                        *PROCESS_COLLECTOR.collect(),
+                    ]
+                )
                 whole = self._bodies[name] + encoder(own)
                 page = (content_type, whole, gzip.compress(whole, compresslevel=3, mtime=0))
                 self._rendered[name] = page
@@ -390,12 +485,13 @@ class Page:
     def _encoded_tasks(self, name: str, encoder: Encoder) -> list[dict[str, tuple[bytes, bytes]]]:
         before, now = self._before.get(name, {}), self._task_parts.setdefault(name, {})
         for run in self.snapshot.runs:
+            statistics = self.snapshot.statistics.get(run.label)
             for task in run.tasks:
                 key = (run.label, task.label)
                 known = before.get(key)
                 if known is None or known[0] is not task:
                     families = Families()
-                    _task(families, run.label, task)
+                    _task(families, run.label, task, statistics)
                     known = (task, families.parts(encoder))
                 now[key] = known
         return [parts for _, parts in now.values()]

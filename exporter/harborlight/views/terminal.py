@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.measure import Measurement
 from rich.table import Table
@@ -17,6 +16,8 @@ from harborlight.ledger.pools import PoolStanding
 from harborlight.ledger.standing import JobStanding, RunStanding, TaskStanding
 from harborlight.readings import Number, ReplicaState
 from harborlight.snapshot import Snapshot
+from harborlight.views import terminal_statistics
+from harborlight.views.terminal_text import open_table, time_of_day
 
 _STYLES = {
     AttemptState.SCORED: "green",
@@ -54,7 +55,10 @@ def render(snapshot: Snapshot, *, tasks: bool = True, height: int | None = None)
     most = None if height is None else max(3, height // 6)
     for run in snapshot.runs:
         retries = snapshot.counters.get(run.label, {}).get(RETRIES, {}).get((), 0.0)
-        parts += [_run(run, int(retries)), Text()]
+        parts.append(_run(run, int(retries)))
+        if run.label in snapshot.statistics:
+            parts += terminal_statistics.render(run, snapshot.statistics[run.label], snapshot.at)
+        parts.append(Text())
         open_faults = [
             (task.label, fault)
             for task in run.tasks
@@ -154,19 +158,8 @@ def _passed(run: RunStanding) -> Text:
     return Text(f"{run.passed} of {scored} scored attempts passed ({rate}), {complete}")
 
 
-def _table(title: str | None = None) -> Table:
-    return Table(
-        title=Text(title, style="italic") if title else None,
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        show_edge=False,
-        pad_edge=False,
-        padding=(0, 1, 0, 0),
-    )
-
-
 def _tasks(title: str, tasks: Sequence[TaskStanding]) -> Table:
-    table = _table(title)
+    table = open_table(title)
     table.add_column("task", overflow="fold")
     states = [state for state in _COLUMNS if any(task.states[state] for task in tasks)]
     timed = any(task.usual_duration is not None for task in tasks)
@@ -202,7 +195,7 @@ class _OpenFaults:
         yield table
 
     def _with(self, *, phase: bool) -> Table:
-        table = _table("Open faults")
+        table = open_table("Open faults")
         longest = max(len(fault.exception_type) for _, fault in self._faults)
         table.add_column("task", overflow="fold")
         table.add_column("cause", no_wrap=True)
@@ -218,7 +211,7 @@ class _OpenFaults:
                 *([Text(fault.phase)] if phase else []),
                 Text(fault.exception_type),
                 Text(fault.boundary or "?"),
-                Text(_moment(_ended(fault), self._now)),
+                Text(time_of_day(_ended(fault), self._now)),
             )
         return table
 
@@ -228,7 +221,7 @@ def _ended(fault: Fault) -> float | None:
 
 
 def _jobs(jobs: Sequence[JobStanding], now: float) -> Table:
-    table = _table("Jobs")
+    table = open_table("Jobs")
     longest = max(len(job.label) for job in jobs)
     table.add_column("job", overflow="fold", no_wrap=longest <= _WHOLE_NAME)
     table.add_column("state")
@@ -244,7 +237,7 @@ def _jobs(jobs: Sequence[JobStanding], now: float) -> Table:
             Text(job.label),
             Text(job.state if job.present else f"{job.state} (directory gone)"),
             Text(trials or "none"),
-            Text(_moment(job.last_change, now)),
+            Text(time_of_day(job.last_change, now)),
             *([Text(str(job.unreadable_files), style=style)] if unreadable else []),
         )
     return table
@@ -252,7 +245,7 @@ def _jobs(jobs: Sequence[JobStanding], now: float) -> Table:
 
 def _pool(pool: PoolStanding, most: int | None) -> Table:
     running = pool.trials.get(TrialState.RUNNING, 0)
-    table = _table(f"Pool {pool.title}: {running} trials running")
+    table = open_table(f"Pool {pool.title}: {running} trials running")
     for name in ("replica", "state"):
         table.add_column(name, overflow="fold")
     for name in ("requests", "queued", "KV"):
@@ -279,16 +272,6 @@ def _load(numbers: Mapping[Number, float]) -> tuple[str, str, str]:
 
 def _count(value: float | None) -> str:
     return "?" if value is None else f"{value:.0f}"
-
-
-def _moment(seconds: float | None, now: float) -> str:
-    """Local time: of today to the second, of another day to the minute with its date."""
-    if seconds is None:
-        return "?"
-    moment, today = (datetime.datetime.fromtimestamp(t).astimezone() for t in (seconds, now))
-    if moment.date() == today.date():
-        return f"{moment:%H:%M:%S}"
-    return f"{moment:%m-%d %H:%M}" if moment.year == today.year else f"{moment:%Y-%m-%d %H:%M}"
 
 
 def _duration(seconds: float | None) -> str:

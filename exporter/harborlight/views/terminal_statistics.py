@@ -1,0 +1,142 @@
+"""A run's numbers in the terminal: every ratio with its denominator in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from harborlight.labels import safe_label
+from harborlight.ledger.ownership import AttemptState
+from harborlight.ledger.standing import RunStanding
+from harborlight.reference import Reference
+from harborlight.statistics.comparison import Comparison, Scope, Side
+from harborlight.statistics.correctness import Estimate, IntervalKind
+from harborlight.statistics.pace import HOUR, Method, Pace, Quantile, Window
+from harborlight.statistics.runs import RunStatistics
+from harborlight.views.terminal_text import open_table, time_of_day
+
+_SCOPES = {Scope.ATTEMPTED: "attempted", Scope.COMPLETE: "complete", Scope.FULL: "all"}
+_QUIET = "bright_black"
+_NAMES_SHOWN = 3
+
+
+def render(run: RunStanding, statistics: RunStatistics, now: float) -> list[RenderableType]:
+    """The run's success, comparison, pace and estimated end; nothing before the first verdict."""
+    if not run.states[AttemptState.SCORED]:
+        return []
+    found = statistics.comparison
+    parts: list[RenderableType] = list(_pace(run, statistics.pace, now))
+    parts += _success(run, found)
+    if statistics.reference is not None:
+        parts += _compared(statistics, statistics.reference)
+    failed = [(check, f.reason) for check, f in statistics.comparability.items() if not f.holds]
+    if failed:
+        parts.append(Text("What the comparison is not", style="italic"))
+        parts += [Text(f"  {check}: {reason}", style="yellow") for check, reason in failed]
+    return parts
+
+
+def _pace(run: RunStanding, pace: Pace, now: float) -> Iterator[Text]:
+    rates = [
+        f"{rates[window] * HOUR:.1f} {what} an hour{over}"
+        for rates, what in ((pace.scored, "attempts scored"), (pace.terminal, "trials ended"))
+        for window, over in ((Window.RUN, ""), (Window.HOUR, " in the last hour"))
+        if window in rates
+    ]
+    if rates and run.live:
+        yield Text("; ".join(rates))
+    point = pace.ends.get((Method.OBSERVED_RATE, Quantile.POINT))
+    middle = pace.ends.get((Method.SIMULATION, Quantile.P50))
+    if point is not None:
+        end = Text(f"End at the observed rate, regrades left out: {time_of_day(point, now)}")
+        yield _trusted(end, pace, Method.OBSERVED_RATE)
+    if middle is not None:
+        early = time_of_day(pace.ends[Method.SIMULATION, Quantile.P10], now)
+        late = time_of_day(pace.ends[Method.SIMULATION, Quantile.P90], now)
+        text = f"End by simulation: {time_of_day(middle, now)}, simulated range {early} to {late}"
+        yield _trusted(Text(text), pace, Method.SIMULATION)
+    faulted = run.states[AttemptState.FAULTED] + run.states[AttemptState.UNPLANNED]
+    if pace.ends and faulted:
+        yield Text(f"  with {faulted} attempts that nothing is going to run, run again", _QUIET)
+
+
+def _trusted(text: Text, pace: Pace, method: Method) -> Text:
+    if pace.preferred is method and len({m for m, _ in pace.ends}) > 1:
+        text.append("  (the one to trust now)", style=_QUIET)
+    return text
+
+
+def _success(run: RunStanding, found: Comparison) -> Iterator[Text]:
+    bounds = found.hard_bounds
+    if bounds is not None and bounds.lower < bounds.upper:
+        yield Text(
+            f"In the end between {_percent(bounds.lower)} and {_percent(bounds.upper)} of "
+            f"{run.target} attempts passed, whatever is still to come"
+        )
+    chances = [f"{k}: {_percent(c)} ({n} tasks)" for k, (c, n) in found.pass_at.items() if k > 1]
+    if chances:
+        yield Text(f"pass@k, of tasks with k scored attempts: {', '.join(chances)}")
+    if found.reward_mean is not None:
+        yield Text(f"Mean reward of the attempted tasks: {found.reward_mean:.4g}")
+    faulted = run.states[AttemptState.FAULTED]
+    if faulted and found.faults_as_failures is not None:
+        yield Text(
+            f"{_percent(found.faults_as_failures)} as a mean of tasks with {faulted} faulted "
+            "attempts counted as failed, as leaderboards do"
+        )
+
+
+def _compared(statistics: RunStatistics, reference: Reference) -> Iterator[RenderableType]:
+    found, matched = statistics.comparison, statistics.comparison.matched
+    table = open_table(f"Against {safe_label(reference.title)}: means of tasks, ± for 95 %")
+    for name in ("tasks", "run %", "reference %", "difference pp", "± tasks' choice"):
+        table.add_column(name, justify="left" if name == "tasks" else "right", no_wrap=True)
+    for scope in (Scope.ATTEMPTED, Scope.COMPLETE):
+        ours, theirs = found.sides.get((Side.RUN, scope)), found.sides.get((Side.REFERENCE, scope))
+        difference = found.differences.get(scope)
+        if ours is None or theirs is None or difference is None:
+            continue
+        table.add_row(
+            Text(f"{ours.tasks} {_SCOPES[scope]}"),
+            Text(_with_half(ours)),
+            Text(_with_half(theirs)),
+            Text(_points(difference)),
+            Text(_half(difference, IntervalKind.TASK_SAMPLING)),
+        )
+    full = found.sides.get((Side.REFERENCE, Scope.FULL))
+    if full is not None and statistics.unmatched:
+        table.add_row(Text(f"{full.tasks} reference"), "", Text(_with_half(full)), "", "")
+    yield table
+    attempts = sum(task.attempts for task in matched.values())
+    passed = sum(task.passed for task in matched.values())
+    errors = sum(task.errors for task in matched.values())
+    counts = f"The reference on the {len(matched)} tasks of both: {passed} of {attempts} passed"
+    if errors:
+        counts += f", {errors} of them without a verdict (without these {passed} of "
+        counts += f"{attempts - errors})"
+    yield Text(counts)
+    if found.projected is not None:
+        yield Text(
+            f"Projected on the {len(matched)} tasks of both: {_percent(found.projected)} "
+            "(the reference's ratio plus the difference so far)"
+        )
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * ratio:.2f} %"
+
+
+def _with_half(estimate: Estimate) -> str:
+    return f"{100 * estimate.value:.2f} {_half(estimate, IntervalKind.FIXED_TASK)}"
+
+
+def _points(estimate: Estimate) -> str:
+    return f"{100 * estimate.value:+.2f} {_half(estimate, IntervalKind.FIXED_TASK)}"
+
+
+def _half(estimate: Estimate, kind: IntervalKind) -> str:
+    """Half the interval's width in percentage points; ``?`` where it is undefined."""
+    interval = estimate.intervals.get(kind)
+    return "± ?" if interval is None else f"± {100 * interval.half_width:.2f}"
