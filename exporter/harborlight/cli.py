@@ -501,7 +501,7 @@ def _statistics(config: Config, arguments: argparse.Namespace) -> Statistics:
 def _of_job(entry: ReferenceConfig, place: str) -> Reference:
     """A reference whose results are those of a Harbor job."""
     try:
-        reference = entry.reference(reference_tasks(_only_run(place, None)))
+        reference = entry.reference(reference_tasks(_only_run(place)))
         check_headline(reference)
     except (InvalidReferenceError, UsageError) as error:
         raise ConfigError([f"references: {entry.name}: {error}"]) from None
@@ -519,7 +519,7 @@ def _default_reference(given: str) -> Reference:
         if given in shipped:
             return reference_files.shipped(given)
         if path.is_dir():
-            run = _only_run(given, None)
+            run = _only_run(given)
             agent, model = run.agent, run.model
             reference = Reference(run.label, run.title, reference_tasks(run), agent, model)
         else:
@@ -532,8 +532,11 @@ def _default_reference(given: str) -> Reference:
     return reference
 
 
-def _only_run(place: str, label: str | None) -> RunStanding:
-    """The run of this label, or the only one, in a job directory or a folder of jobs."""
+def _only_run(place: str, label: str | None = None, *, choice: bool = False) -> RunStanding:
+    """The run of this label, or the only one, in a job directory or a folder of jobs.
+
+    ``choice``: a label can be given.
+    """
     source = JobDirectorySource([place], settle_seconds=_ONE_LOOK_SETTLE_SECONDS)
     ledger = Ledger(Store.throw_away(), Rules())
     observation = source.look(time.time())
@@ -549,7 +552,8 @@ def _only_run(place: str, label: str | None) -> RunStanding:
     if label is not None or len(runs) != 1:
         found = ", ".join(runs) or "none"
         wanted = f"the run {label}" if label is not None else "one run"
-        raise UsageError(f"expected {wanted}, found {found}")
+        hint = " (choose one with --run)" if label is None and choice and runs else ""
+        raise UsageError(f"expected {wanted}, found {found}{hint}")
     return next(iter(runs.values()))
 
 
@@ -557,10 +561,9 @@ def _reference(arguments: argparse.Namespace) -> int:
     """Print a job's results as a table."""
     configure_logging("warn")
     try:
-        run = _only_run(arguments.job, arguments.run_label)
+        run = _only_run(arguments.job, arguments.run_label, choice=True)
     except UsageError as error:
-        hint = " (choose one with --run)" if arguments.run_label is None else ""
-        raise UsageError(f"reference {arguments.job}: {error}{hint}") from None
+        raise UsageError(f"reference {arguments.job}: {error}") from None
     tasks = reference_tasks(run)
     if not tasks:
         raise UsageError(f"reference {arguments.job}: no attempt of {run.label} is scored")

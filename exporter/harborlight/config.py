@@ -860,7 +860,7 @@ def _unknown_references(
     runs: Sequence[object], references: Sequence[object]
 ) -> Iterator[tuple[Place, str]]:
     names = [name for entry in references if isinstance(name := _part(entry, "name"), str)]
-    names += reference_files.shipped_names()
+    names = list(dict.fromkeys([*names, *reference_files.shipped_names()]))
     for position, run in enumerate(runs):
         name = _part(run, "reference")
         if isinstance(name, str) and name and name not in names:

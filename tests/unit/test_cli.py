@@ -783,6 +783,100 @@ def test_reloading_by_http_has_to_be_allowed(jobs: Path, tmp_path: Path) -> None
         assert _post(exporter) == 403
 
 
+# References.
+
+
+def compared(here: Here, *arguments: str | Path) -> Page:
+    code, output, error = here.run("metrics", *arguments)
+    assert (code, error.count("\n")) == (0, 1)  # read once, without a ledger
+    return Page(output)
+
+
+def test_a_job_as_a_reference(here: Here, jobs: Path, tmp_path: Path) -> None:
+    """Printed as a table and read again, a job differs from itself by nothing."""
+    table = here.shown("reference", jobs)
+    head, *lines = table.splitlines()
+    assert head == "task,passed,attempts,errors,durations_seconds"
+    assert len(lines) == 3 and all(line.split(",")[2:4] == ["2", "0"] for line in lines)
+    file = tmp_path / "done.csv"
+    file.write_text(table, "utf-8")
+    for reference in (file, jobs / "done"):
+        page = compared(here, "--jobs", jobs, "--reference", reference)
+        assert page.value("harborlight_run_reference_info", reference="done") == 1
+        assert page.value("harborlight_run_matched_tasks", scope="complete") == 3
+        assert page.value("harborlight_run_success_difference", scope="complete") == 0
+
+
+def test_a_job_that_is_not_through_is_said(here: Here, harbor_jobs: Path) -> None:
+    """29 of its 30 attempts are scored; the rewards of 1 by task are Harbor's own."""
+    code, output, error = here.run("reference", harbor_jobs / "mixed-6x5")
+    assert code == 0
+    assert error == "harborlight: not every attempt is scored of 1 task\n"
+    counts = [line.rsplit(",", 1)[0] for line in output.splitlines()[1:]]
+    assert counts == [
+        "count-lines,0,5,0",
+        "frac-reward,2,4,0",
+        "hello-file,5,5,0",
+        "multi-key,3,5,0",
+        "slow-verify,3,5,0",
+        "sort-words,2,5,0",
+    ]
+
+
+def test_a_reference_of_several_runs(here: Here, harbor_jobs: Path, tmp_path: Path) -> None:
+    places = tmp_path / "two"
+    places.mkdir()
+    for name in ("mixed-6x5", "agent-timeout"):
+        (places / name).symlink_to(harbor_jobs / name)
+    error = here.refused("reference", places)
+    found = "expected one run, found agent-timeout, mixed-6x5"
+    assert error == f"reference {places}: {found} (choose one with --run)"
+    assert "count-lines" in here.run("reference", places, "--run", "mixed-6x5")[1]
+    error = here.refused("reference", places, "--run", "x")
+    expected = "expected the run x, found agent-timeout, mixed-6x5"
+    assert error == f"reference {places}: {expected}"
+
+
+def test_no_reference_there(here: Here, jobs: Path, tmp_path: Path) -> None:
+    assert here.refused("reference", tmp_path).endswith("expected one run, found none")
+    known = "expected a table, a job directory, or one of: terminal-bench-4.0-glm-5.3"
+    assert here.refused("metrics", "--jobs", jobs, "--reference", "x") == f"--reference x: {known}"
+    table = tmp_path / "t.csv"
+    table.write_text("task,reward\na,b\n", "utf-8")
+    error = here.refused("status", "--jobs", jobs, "--reference", table)
+    assert error == f"--reference {table}: line 2: reward: expected a number, got 'b'"
+
+
+def test_references_of_a_configuration(here: Here, jobs: Path, tmp_path: Path) -> None:
+    """A table and a job, seen from the file's folder, each for its run."""
+    (tmp_path / "t.csv").write_text(here.shown("reference", jobs), "utf-8")
+    file = tmp_path / "h.yml"
+    file.write_text(
+        f"""\
+runs:
+  - {{name: one, jobs: [done], reference: by-table}}
+  - {{name: two, jobs: [done], reference: by-job}}
+  - {{name: three, jobs: [done]}}
+references:
+  - {{name: by-table, title: A table, table: t.csv}}
+  - {{name: by-job, job: {jobs.name}}}
+""",
+        "utf-8",
+    )
+    (tmp_path / jobs.name).symlink_to(jobs)
+    assert here.shown("check-config", file).endswith("good, 3 runs configured\n")
+    page = compared(here, "--jobs", jobs, "--config.file", file)
+    infos = [dict(sample.labels) for sample in page.find("harborlight_run_reference_info")]
+    assert [(i["run"], i["reference"], i["title"]) for i in infos] == [
+        ("one", "by-table", "A table"),
+        ("two", "by-job", "by-job"),
+    ]
+    assert page.value("harborlight_run_success_difference", run="two", scope="complete") == 0
+    (tmp_path / jobs.name).unlink()
+    error = here.refused("check-config", file)
+    assert error == "references: by-job: expected one run, found none"
+
+
 # The demo.
 
 

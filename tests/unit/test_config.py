@@ -1009,3 +1009,117 @@ def test_pools_made_by_a_program() -> None:
         ReplicaConfig(name="r", url="canary")
     assert URL in str(unread.value)
     assert "canary" not in f"{caught.value!r} {unread.value!r}"
+
+
+# References.
+
+TABLE = "task,passed,attempts\na,5,5\nb,3,5\nc,0,5\nd,1,5\n"
+"""A mean of 0.45 with 0.15495 beside it."""
+
+
+SHIPPED = "terminal-bench-4.0-glm-5.3"
+
+
+def of_reference(text: str) -> str:
+    rest = [line for line in ("name: r", "table: t.csv") if line[:5] != text[:5]]
+    return "references:\n- " + "\n  ".join([*rest, text]) + "\n"
+
+
+def test_every_key_of_a_reference(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(TABLE, "utf-8")
+    (tmp_path / "h.yml").write_text(
+        """\
+references:
+- name: r
+  table: t.csv
+  title: Row r
+  agent: Claude Code
+  model: GLM
+  headline: {ratio: 0.45, half_width: 0.155, passed: 9, attempts: 20}
+  links: {Leaderboard row: "https://example.org/row?x=1#r"}
+  note: As published.
+- {name: s, job: jobs/s}
+runs:
+- {name: one, jobs: [j], reference: r}
+- {name: two, jobs: [j], reference: terminal-bench-4.0-glm-5.3}
+""",
+        "utf-8",
+    )
+    config = load_config(tmp_path / "h.yml")
+    first, second = config.references
+    assert first.table is not None
+    made = first.reference(first.table)
+    assert (made.name, made.title, made.agent, made.model) == ("r", "Row r", "Claude Code", "GLM")
+    assert (made.passed, made.attempts, made.note) == (9, 20, "As published.")
+    assert (made.headline.ratio, made.headline.attempts) == (0.45, 20)
+    assert made.links == {"Leaderboard row": "https://example.org/row?x=1#r"}
+    assert (second.title, second.table) == ("s", None)
+    assert config.reference_job(second) == str(tmp_path / "jobs" / "s")
+    assert [run.reference for run in config.runs] == ["r", "terminal-bench-4.0-glm-5.3"]
+
+
+NO_LINK = "expected https://HOST/PATH"
+NOT_OF_TABLE = "the headline is not that of the table"
+NO_RATIO = "expected a ratio from 0 to 1"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("job: x", "expected table or job, got both"),
+        ("note: ''", "note: expected a line of text, got ''"),
+        ("links: {a: 'javascript:alert(1)'}", f"links.a: {NO_LINK}"),
+        ("links: {a: 'https://user:secret@host/'}", f"links.a: {NO_LINK}"),
+        ('links: {a: "https://h/\\"onclick"}', f"links.a: {NO_LINK}"),
+        ("headline: {ratio: 41.82}", f"headline.ratio: {NO_RATIO}, got 41.82"),
+        ("headline: {ratio: true}", f"headline.ratio: {NO_RATIO}, got true"),
+        ("headline: {half_width: .nan}", f"headline.half_width: {NO_RATIO}, got nan"),
+        ("headline: {passed: -1}", "headline.passed: expected a whole number >= 0, got -1"),
+        (
+            "headline: {ratio: 0.5}",
+            f"headline: {NOT_OF_TABLE}: ratio 0.5 published, 0.450000 from the table",
+        ),
+        ("table: http://host/t.csv", "table: expected a path, got a URL"),
+        ("table: 7", "table: expected a path, got 7"),
+    ],
+)
+def test_wrong_reference(tmp_path: Path, text: str, error: str) -> None:
+    (tmp_path / "t.csv").write_text(TABLE, "utf-8")
+    (said,) = errors(tmp_path, of_reference(text))
+    line, _, what = said.partition(": ")
+    assert line in {"2", "3", "4"}
+    place = "references[0]"
+    assert what == (f"{place}.{error}" if error[0] != "e" else f"{place}: {error}")
+
+
+def test_a_table_of_a_reference(tmp_path: Path) -> None:
+    """What is wrong with the table is said with its own line."""
+    path = tmp_path / "t.csv"
+    (said,) = errors(tmp_path, of_reference("note: x"))
+    missing = f"'{path}' cannot be read: No such file or directory"
+    assert said == f"3: references[0].table: {missing}"
+    path.write_text("task,passed,attempts\na,6,5\n", "utf-8")
+    (said,) = errors(tmp_path, of_reference("note: x"))
+    wrong = "line 2: passed: expected a whole number from 0 to 5, got '6'"
+    assert said == f"3: references[0].table: '{path}': {wrong}"
+
+
+def test_names_of_references(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(TABLE, "utf-8")
+    text = """\
+runs:
+- {name: one, jobs: [j], reference: rr}
+- {name: two, jobs: [j], reference: zzz}
+references:
+- {name: r, table: t.csv}
+- {name: r, table: t.csv}
+- {name: terminal-bench-4.0-glm-5.3, table: t.csv}
+- {name: none}
+"""
+    assert errors(tmp_path, text) == [
+        "2: runs[0].reference: no reference is called 'rr', did you mean 'r'?",
+        f"3: runs[1].reference: no reference is called 'zzz', expected one of r, {SHIPPED}, none",
+        "6: references[1].name: 'r' is the name of references[0] already",
+        f"7: references[2].name: a reference called '{SHIPPED}' ships with Harborlight",
+        "8: references[3]: the key 'table' (or 'job') is missing",
+    ]

@@ -14,6 +14,7 @@ from uuid import UUID
 
 import pytest
 from harbor.models.agent.context import AgentContext
+from harbor.models.job.config import JobConfig as HarborJobConfig
 from harbor.models.job.result import JobResult as HarborJobResult
 from harbor.models.task.id import LocalTaskId
 from harbor.models.trial.config import TaskConfig, TrialConfig
@@ -764,6 +765,40 @@ def test_a_jobs_configuration() -> None:
     assert (config.max_retries, config.retry_include) == (2, None)
     assert config.retry_exclude == ("X", "Y")
     assert config.source_jobs == (JOB_ID,)
+
+
+@pytest.mark.parametrize(
+    ("changes", "timeouts", "resources"),
+    [
+        ({}, False, False),
+        ({"timeout_multiplier": 1, "agent_timeout_multiplier": None}, False, False),
+        ({"timeout_multiplier": 2.0}, True, False),
+        ({"agent_timeout_multiplier": 1.5}, True, False),
+        ({"verifier_timeout_multiplier": 0.5}, True, False),
+        ({"agent_setup_timeout_multiplier": 2}, True, False),
+        ({"environment_build_timeout_multiplier": 2}, True, False),
+        ({"verifier": {"override_timeout_sec": 5}}, True, False),
+        ({"verifier": {"max_timeout_sec": 5}}, True, False),
+        ({"agents": [{"name": "oracle"}, {"name": "x", "max_timeout_sec": 9}]}, True, False),
+        ({"agents": [{"name": "x", "override_timeout_sec": 9}]}, True, False),
+        ({"agents": [{"name": "x", "override_setup_timeout_sec": 9}]}, True, False),
+        ({"environment": {"type": "docker", "delete": False}}, False, False),
+        ({"environment": {"override_cpus": 2}}, False, True),
+        ({"environment": {"override_memory_mb": 2}}, False, True),
+        ({"environment": {"override_storage_mb": 2}}, False, True),
+        ({"environment": {"override_gpus": 0}}, False, True),
+    ],
+)
+def test_what_a_configuration_overrides(
+    changes: dict[str, Any], timeouts: bool, resources: bool
+) -> None:
+    """As Harbor's own model writes it, all its defaults included, and as somebody might."""
+    written = HarborJobConfig.model_validate(changes).model_dump_json().encode()
+    for document in (written, encoded(changes)):
+        config = read_job_config(document)
+        assert (config.changed_timeouts, config.changed_resources) == (timeouts, resources)
+        record = assemble_job("i", "n", None, None, config, incarnation=None, result_written=None)
+        assert (record.changed_timeouts, record.changed_resources) == (timeouts, resources)
 
 
 def test_an_empty_configuration() -> None:

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace as replace_struct
 
+from harborlight.demo import DEMO_REFERENCE
 from harborlight.demo.terminal_bench import TerminalBenchDemo
 from harborlight.labels import MAX_LENGTH, safe_label
 from harborlight.ledger import Ledger, Store
@@ -24,6 +25,8 @@ from harborlight.ledger.pools import PoolDefinition
 from harborlight.readings import Latency, Number, ReplicaInfo
 from harborlight.records import TaskRef
 from harborlight.snapshot import CollectorSnapshot, Snapshot
+from harborlight.sources.reference_files import shipped
+from harborlight.statistics.pace import Method, Pace, Quantile, Window
 from harborlight.views.catalogue import CATALOGUE
 from harborlight.views.metrics import OPENMETRICS, TEXT, negotiate
 from harborlight.views.metrics import Page as MetricsPage
@@ -32,6 +35,7 @@ from support.page import Page, assert_promises
 from support.records import Watched, job_record, plan, trial
 from support.replicas import histogram, observed, series, sighting
 
+SUCCESS = "harborlight_run_success_ratio"
 OM = "application/openmetrics-text"
 
 # What Prometheus sends.
@@ -178,7 +182,7 @@ def test_prepared_formats() -> None:
 def test_ceiling(tmp_path: Path) -> None:
     """A finished run of 63 x 5 with all its faults stays below 1,000 series."""
     assert TerminalBenchDemo(tmp_path, say=lambda line: None).run(None)
-    snapshot = snapshot_of(*tmp_path.iterdir())
+    snapshot = snapshot_of(*tmp_path.iterdir(), reference=shipped(DEMO_REFERENCE))
     whole = Page(MetricsPage(snapshot).render("")[1].decode())
     assert_promises(whole)
     assert whole.value("harborlight_run_attempts_target") == 315
@@ -191,9 +195,66 @@ def test_ceiling(tmp_path: Path) -> None:
         "harborlight_task_attempts",
         "harborlight_task_attempts_passed",
         "harborlight_task_usual_duration_seconds",
+        "harborlight_task_reference_attempts",
+        "harborlight_task_reference_passed",
+        "harborlight_task_success_difference",
     }
     kept = {s.series for s in whole.samples if not s.name.startswith("harborlight_task_")}
     assert {s.series for s in without.samples} == kept
+    # The published figures: 136/315 on the 63 tasks, 138/330 on all 66.
+    for scope, ratio, half in (("attempted", 0.431746, 0.032925), ("full", 0.418182, 0.032259)):
+        reference = {"side": "reference", "scope": scope}
+        assert whole.value(SUCCESS, **reference) == pytest.approx(ratio, abs=1e-6)
+        lower, upper = (
+            whole.value(f"{SUCCESS}_ci", **reference, interval="fixed_task", bound=bound)
+            for bound in ("lower", "upper")
+        )
+        assert (upper - lower) / 2 == pytest.approx(half, abs=1e-6)
+    assert whole.value("harborlight_run_matched_tasks", scope="attempted") == 63
+    # Where every verdict is the official one there is no difference.
+    assert whole.value("harborlight_run_success_difference", scope="complete") == 0
+
+
+def test_only_time_passes() -> None:
+    """Rates and estimated ends move with the clock, though nothing happened."""
+    world = watched("a")
+    pages: list[MetricsPage] = []
+    for at in (200.0, 500.0):
+        page = MetricsPage(take_snapshot(world.ledger, at), previous=pages[-1] if pages else None)
+        pages.append(page)
+    rates = [
+        Page(page.render("")[1].decode()).value(
+            "harborlight_run_scored_attempts_per_second", window="1h"
+        )
+        for page in pages
+    ]
+    # One attempt, whose trial began at 90.
+    assert rates == pytest.approx([1 / 110, 1 / 410])
+
+
+def test_pace() -> None:
+    """The families of the moment, with their labels."""
+    world = watched("a")
+    statistics = take_snapshot(world.ledger, 200.0).statistics
+    found = Pace(
+        terminal={Window.RUN: 0.5},
+        scored={Window.HOUR: 0.0, Window.RUN: 0.25},
+        ends={(Method.OBSERVED_RATE, Quantile.POINT): 300.5},
+        preferred=Method.OBSERVED_RATE,
+    )
+    snapshot = replace(
+        take_snapshot(world.ledger, 200.0),
+        statistics={label: replace(s, pace=found) for label, s in statistics.items()},
+    )
+    page = Page(MetricsPage(snapshot).render("")[1].decode())
+    terminal = page.find("harborlight_run_terminal_trials_per_second")
+    assert [(dict(s.labels)["window"], s.value) for s in terminal] == [("run", 0.5)]
+    scored = page.find("harborlight_run_scored_attempts_per_second")
+    assert [(dict(s.labels)["window"], s.value) for s in scored] == [("1h", 0), ("run", 0.25)]
+    eta = {"method": "observed_rate", "estimate": "point"}
+    assert page.value("harborlight_run_eta_timestamp_seconds", **eta) == 300.5
+    assert page.value("harborlight_run_eta_preferred", method="observed_rate") == 1
+    assert page.value("harborlight_run_eta_preferred", method="simulation") == 0
 
 
 def pooled() -> Ledger:

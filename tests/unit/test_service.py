@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from harborlight.ledger.runs import RunDefinition
 from harborlight.ledger.store import Changes
 from harborlight.readings import ReplicaState
 from harborlight.records import TrialRecord
+from harborlight.reference import Reference, ReferenceTask
 from harborlight.service import Reload, Service, Source
 from harborlight.sources.observation import JobSighting, Observation, Problem
 from harborlight.statistics.runs import Statistics
@@ -25,6 +27,7 @@ from support.records import job_record, plan, trial
 from support.replicas import observed, sighting
 
 TARGET = 3
+DIFFERENCE = "harborlight_run_success_difference"
 SUCCESS = "harborlight_collector_success"
 LAST_SUCCESS = "harborlight_collector_last_success_timestamp_seconds"
 DURATION = "harborlight_collector_duration_seconds"
@@ -178,6 +181,41 @@ def test_a_source_that_raises_costs_only_its_own_news(disk: Disk, jobs: Jobs, cl
         assert page.value(LAST_SUCCESS, collector=collector) == 1010
     assert page.value(SNAPSHOT) == 1010
     assert scored(service) == 1
+
+
+def test_statistics_that_break_down_cost_only_themselves(
+    service: Service, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs.score("a")
+    with monkeypatch.context() as patch:
+        patch.setattr(Statistics, "of", lambda *_: 1 / 0)
+        service.refresh()
+    page = shown(service)
+    assert page.value(SUCCESS, collector="statistics") == 0
+    assert page.value(SUCCESS, collector="ledger") == 1
+    assert scored(service) == 1
+    assert page.find("harborlight_run_success_ratio") == []
+    jobs.score("b")
+    service.refresh()
+    page = shown(service)
+    assert page.value(SUCCESS, collector="statistics") == 1
+    assert page.value("harborlight_run_success_ratio", scope="attempted") == 1
+
+
+def test_a_reload_takes_over_the_references(service: Service, jobs: Jobs) -> None:
+    """Also where no job changed: what was compared with another reference is not shown again."""
+    jobs.score("a")
+    service.refresh()
+    assert shown(service).find(DIFFERENCE) == []
+    (run,) = service.snapshot.runs if service.snapshot else ()
+    for passed, difference in ((1, 0.8), (3, 0.4)):
+        tasks = {task.name: ReferenceTask(task.name, passed, 5) for task in run.tasks}
+        statistics = Statistics(default=Reference("r", "R", tasks))
+        service.reload(partial(Reload, Rules(), (jobs,), statistics, 5.0))
+        service.refresh()
+        page = shown(service)
+        assert page.value(DIFFERENCE, scope="attempted") == pytest.approx(difference)
+        assert page.value("harborlight_task_reference_passed") == passed
 
 
 def test_what_a_broken_source_had_shown_stays(service: Service, jobs: Jobs) -> None:
