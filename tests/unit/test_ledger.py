@@ -658,3 +658,91 @@ class TestStore:
             pytest.raises(LedgerError, match="ledger cannot be read: DecodeError"),
         ):
             Ledger(store)
+
+
+class TestWhatStatisticsNeed:
+    """Times, rewards and set-ups of a task's attempts."""
+
+    def test_of_each_kind_of_trial(self) -> None:
+        """One scored at 100 after 10 s, one running since 190, a fault that ended at 150."""
+        watched = Watched()
+        watched.see(
+            job_record("main", plan(4), n_concurrent=8),
+            trial("a", "1", job="main", reward=0.5, at=100.0, agent_version="1.2"),
+            trial("b", job="main", at=200.0),
+            trial("c", "3", job="main", exceptions=("ApiError",), at=150.0),
+            held=True,
+        )
+        run = watched.run()
+        (task,) = run.tasks
+        assert task.rewards == (0.5,)
+        assert task.running_starts == (190.0,)
+        assert task.scored_at == (100.0,)
+        assert set(task.spans) == {(90.0, 100.0), (190.0, None), (140.0, 150.0)}
+        assert task.verdicts_of == {(DIGEST, "agent", "1.2", "model")}
+        assert task.durations == (10.0,)
+        assert (run.live, run.concurrency) == (True, 8)
+
+    def test_a_regrade_s_verdict_has_its_trial_s_time(self) -> None:
+        """Its reward counts; that it was given says nothing about how fast trials are."""
+        watched = Watched()
+        watched.see(
+            job_record("main", plan(1), finished_at=60.0),
+            trial("a", "1", job="main", exceptions=("VerifierTimeoutError",), at=50.0),
+        )
+        watched.see(
+            _regrade_of("1"),
+            trial("g", "2", job="regrade", reward=1.0, at=80.0, source_trial="1"),
+        )
+        (task,) = watched.run().tasks
+        assert states(watched.run()) == "1/0/0/0/0"
+        assert (task.rewards, task.scored_at) == ((1.0,), ())
+        assert task.spans == ((40.0, 50.0),)
+
+    def test_executions_that_harbor_retried(self) -> None:
+        """They are trials that ended, too, as far as they were seen."""
+        watched = Watched()
+        job = job_record("main", plan(1), max_retries=2)
+        first = trial("a", "1", job="main", exceptions=("ApiError",), at=50.0)
+        watched.see(job, first, held=True)
+        watched.see(job, trial("a", "2", job="main", reward=1.0, at=90.0), held=True)
+        (task,) = watched.run().tasks
+        assert set(task.spans) == {(40.0, 50.0), (80.0, 90.0)}
+        assert task.scored_at == (90.0,)
+
+    def test_what_came_to_nothing_ended_at_no_time(self) -> None:
+        """A trial whose process died has no end, and does not run."""
+        watched = Watched(Rules(local_jobs=True))
+        watched.see(job_record("main", plan(1)), trial("a", job="main", at=100.0), held=False)
+        run = watched.run()
+        assert states(run) == "0/0/0/1/0"
+        assert (run.tasks[0].spans, run.tasks[0].running_starts) == ((), ())
+        assert (run.live, run.concurrency) == (False, None)
+
+    def test_surplus_counts_for_nothing(self) -> None:
+        watched = Watched()
+        watched.see(
+            job_record("main", plan(1)),
+            trial("a", "1", job="main", reward=1.0, at=100.0),
+            trial("b", "2", job="main", reward=0.25, at=200.0),
+        )
+        (task,) = watched.run().tasks
+        assert (task.rewards, task.scored_at) == ((1.0,), (100.0,))
+
+    def test_workers_of_several_jobs_add_up(self) -> None:
+        """Only of jobs that have not ended; not known where one tells nothing."""
+        definition = RunDefinition("run", jobs=("*",))
+        watched = Watched(Rules(runs=(definition,)))
+        watched.see(job_record("one", plan(2), n_concurrent=8), held=True)
+        watched.see(job_record("two", plan(2), n_concurrent=4), held=True)
+        watched.see(job_record("over", plan(2), n_concurrent=64, finished_at=9.0))
+        assert watched.run().concurrency == 12
+        watched.see(job_record("three", plan(2), n_concurrent=None), held=True)
+        assert watched.run().concurrency is None
+
+    def test_jobs_that_override_something(self) -> None:
+        watched = Watched(Rules(runs=(RunDefinition("run", jobs=("*",)),)))
+        watched.see(job_record("one", plan(1), changed_timeouts=True))
+        watched.see(job_record("two", plan(1), created=2.0, changed_resources=True))
+        run = watched.run()
+        assert (run.changed_timeouts, run.changed_resources) == (("one",), ("two",))

@@ -18,8 +18,10 @@ from harborlight.ledger.ownership import AttemptState
 from harborlight.ledger.pools import PoolDefinition
 from harborlight.readings import Number, ReplicaState
 from harborlight.records import TaskRef
+from harborlight.reference import Reference, ReferenceTask
 from harborlight.snapshot import Snapshot
 from harborlight.views import terminal
+from harborlight.views.terminal_text import time_of_day
 from support.metrics import take_snapshot
 from support.records import Watched, job_record, plan, trial
 from support.replicas import observed, sighting
@@ -274,3 +276,70 @@ def test_pools() -> None:
         ["r3", "not", "asked", "yet", "?", "?", "?"],
         ["r1", "up", "37/64", "4", "61", "%"],
     ]
+
+
+class TestStatistics:
+    """Every ratio is shown with what it is of."""
+
+    REFERENCE = Reference(
+        "row",
+        "A published row",
+        {
+            "a": ReferenceTask("a", 5, 5),
+            "b": ReferenceTask("b", 1, 5, errors=1),
+            "gpu": ReferenceTask("gpu", 0, 5),
+        },
+    )
+
+    def lines(self, reference: Reference | None = None) -> list[str]:
+        """Tasks a and b with one scored attempt, a fault and one running each, of 5."""
+        return drawn(take_snapshot(world("a", "b").ledger, NOW, reference), tasks=False)
+
+    def test_without_a_reference(self) -> None:
+        lines = self.lines()
+        # In the 70 s in which trials ran 2 were scored, and 2 more ended: 2 / 70 * 3600.
+        rates = "An hour: scored attempts 102.9 (last hour 102.9), ended trials 205.7 (last hour"
+        assert rates in lines
+        assert "In the end 20.00 % to 100.00 % of 10 attempts passed, whatever comes" in lines
+        assert "50.00 % with 2 faulted attempts counted as failed, the leaderboards' rule" in lines
+        assert not any("reference" in line for line in lines)
+
+    def test_compared(self) -> None:
+        """The one attempt each has no interval; theirs is sqrt(.8 * .2 / 4) / 2 * 1.96."""
+        lines = self.lines(self.REFERENCE)
+        start = lines.index("Against A published row: means of tasks, ± for 95 %")
+        rows = [line.split() for line in lines[start + 1 : start + 5]]
+        assert rows[2] == [
+            *("2", "attempted", "100.00", "±", "?", "60.00", "±", "19.60"),
+            *("+40.00", "±", "?", "±", "508.25"),
+        ]
+        assert rows[3][:5] == ["3", "reference", "40.00", "±", "13.07"]
+        counts = "The reference on the 2 tasks of both: 6 of 10 passed, 1 of them without a"
+        assert counts in lines
+        assert "verdict (without these 6 of 9)" in lines
+        assert any(line.startswith("Projected on the 2 tasks of both: 100.00 %") for line in lines)
+        assert "  same_tasks: 1 not in the run: gpu" in lines
+
+    def test_estimated_ends(self) -> None:
+        lines = self.lines()
+        (point,) = (line for line in lines if line.startswith("End at the observed rate"))
+        # 8 left at 2 in 70 s: 280 s after 08:00:00.
+        assert point == "End at the observed rate, regrades left out: 08:04:40"
+        (simulated,) = (line for line in lines if line.startswith("End by simulation: 08:0"))
+        assert "simulated range 08:0" in simulated
+        assert "  with 2 attempts that nothing is going to run, run again" in lines
+
+    def test_before_the_first_verdict(self) -> None:
+        seen = Watched()
+        seen.see(job_record("job", plan(3), created=NOW - 600), trial("a", at=NOW - 60))
+        lines = shown(seen.ledger, tasks=False)
+        assert lines[4] == "0 of 0 scored attempts passed (no rate yet), 0 of 1 tasks complete"
+        assert lines[5] == ""
+
+    def test_a_title_is_no_markup(self) -> None:
+        reference = dataclasses.replace(self.REFERENCE, title="[bold]x[/bold] \x1b[31m")
+        assert any("Against [bold]x[/bold] ?[31m~" in line for line in self.lines(reference))
+
+    def test_an_end_beyond_the_calendar(self) -> None:
+        assert time_of_day(1e300, NOW) == "?"
+        assert time_of_day(1e12, NOW) == "?"

@@ -40,13 +40,12 @@ def render(run: RunStanding, statistics: RunStatistics, now: float) -> list[Rend
 
 def _pace(run: RunStanding, pace: Pace, now: float) -> Iterator[Text]:
     rates = [
-        f"{rates[window] * HOUR:.1f} {what} an hour{over}"
-        for rates, what in ((pace.scored, "attempts scored"), (pace.terminal, "trials ended"))
-        for window, over in ((Window.RUN, ""), (Window.HOUR, " in the last hour"))
-        if window in rates
+        f"{what} {rates[Window.RUN] * HOUR:.1f} (last hour {rates.get(Window.HOUR, 0) * HOUR:.1f})"
+        for rates, what in ((pace.scored, "scored attempts"), (pace.terminal, "ended trials"))
+        if Window.RUN in rates
     ]
     if rates and run.live:
-        yield Text("; ".join(rates))
+        yield Text(f"An hour: {', '.join(rates)}")
     point = pace.ends.get((Method.OBSERVED_RATE, Quantile.POINT))
     middle = pace.ends.get((Method.SIMULATION, Quantile.P50))
     if point is not None:
@@ -72,8 +71,8 @@ def _success(run: RunStanding, found: Comparison) -> Iterator[Text]:
     bounds = found.hard_bounds
     if bounds is not None and bounds.lower < bounds.upper:
         yield Text(
-            f"In the end between {_percent(bounds.lower)} and {_percent(bounds.upper)} of "
-            f"{run.target} attempts passed, whatever is still to come"
+            f"In the end {_percent(bounds.lower)} to {_percent(bounds.upper)} of {run.target} "
+            "attempts passed, whatever comes"
         )
     chances = [f"{k}: {_percent(c)} ({n} tasks)" for k, (c, n) in found.pass_at.items() if k > 1]
     if chances:
@@ -83,8 +82,8 @@ def _success(run: RunStanding, found: Comparison) -> Iterator[Text]:
     faulted = run.states[AttemptState.FAULTED]
     if faulted and found.faults_as_failures is not None:
         yield Text(
-            f"{_percent(found.faults_as_failures)} as a mean of tasks with {faulted} faulted "
-            "attempts counted as failed, as leaderboards do"
+            f"{_percent(found.faults_as_failures)} with {faulted} faulted attempts counted as "
+            "failed, the leaderboards' rule"
         )
 
 
