@@ -522,6 +522,8 @@ def server_url(value: object) -> str:
         raise ConfigError([f"{expected} without anything from ? or # on"])
     if not _HOST.fullmatch(parts.netloc) or not _PATH.fullmatch(parts.path):
         raise expected
+    if re.search(r"/(metrics|v1|v1/.*|health|(get_)?server_info)/?$", parts.path):
+        raise ConfigError([f"{expected}, the server's own address without what is asked of it"])
     shown = f"[{host}]" if ":" in host else host
     if port is not None and port != _PORTS[parts.scheme]:
         shown += f":{port}"

@@ -105,7 +105,10 @@ class Service:
 
     def _tell(self, snapshot: Snapshot) -> None:
         """Log what there is to see as it changes, replicas that are not up, runs without a job."""
-        self._once.info("watching", "jobs", jobs=len(snapshot.jobs), runs=len(snapshot.runs))
+        counts = {"jobs": len(snapshot.jobs), "runs": len(snapshot.runs)}
+        if snapshot.pools:
+            counts["replicas"] = sum(len(pool.replicas) for pool in snapshot.pools)
+        self._once.info("watching", "jobs", **counts)
         idle = [run.label for run in snapshot.runs if not run.jobs]
         for label in idle:
             self._once.warning("no job belongs to the run", label)

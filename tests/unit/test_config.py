@@ -669,6 +669,7 @@ def test_server_url(url: str, spelled: str) -> None:
     assert server_url(url) == spelled
 
 
+OWN_ADDRESS = ", the server's own address without what is asked of it"
 URL = "expected http://HOST:PORT or https://HOST:PORT"
 USER = "a user or password does not belong into a URL, use api_key"
 
@@ -702,6 +703,11 @@ USER = "a user or password does not belong into a URL, use api_key"
         ("http://canary/?key=canary", f"{URL} without anything from ? or # on"),
         ("http://canary?", f"{URL} without anything from ? or # on"),
         ("http://canary#", f"{URL} without anything from ? or # on"),
+        ("http://canary/metrics", f"{URL}{OWN_ADDRESS}"),
+        ("http://canary:1/proxy/metrics/", f"{URL}{OWN_ADDRESS}"),
+        ("http://canary/v1", f"{URL}{OWN_ADDRESS}"),
+        ("http://canary/v1/chat/completions", f"{URL}{OWN_ADDRESS}"),
+        ("http://canary/get_server_info", f"{URL}{OWN_ADDRESS}"),
         ("http://canary:canary@host", USER),
         ("http://canary@host", USER),
         ("http://@canary", USER),

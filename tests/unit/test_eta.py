@@ -241,3 +241,13 @@ def test_thousands_of_waiting_trials() -> None:
 )
 def test_which_to_prefer(n_finished: int, target: int, has_prior: bool, expected: str) -> None:
     assert preferred(n_finished, target, has_prior) == expected
+
+
+@pytest.mark.parametrize("factor", [1 / 1000, 1 / 225, 0.5, 3, 500])
+def test_far_from_the_reference_s_speed(factor: float) -> None:
+    """Every trial takes the same there and, by a factor, here: ten on one worker take ten."""
+    given = work(*[100 * factor] * 60, waiting=10, prior=(100.0,) * 5)
+    found = simulate(given, seed=1)
+    assert found is not None
+    assert found.p50 == pytest.approx(1000 * factor, rel=0.25)
+    assert found.p10 <= 1000 * factor <= found.p90

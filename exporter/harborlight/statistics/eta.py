@@ -219,18 +219,20 @@ def _curve(ended: Floats, ages: Floats, reference: Floats) -> DurationCurve | No
 
 
 def _scale(reference: DurationCurve, ended: Floats, ages: Floats) -> float:
-    """How many times as long as the reference we take, between 1/64 and 64.
+    """How many times as long as the reference we take, between a millionth and a million.
 
     It is where as many events are expected as there were (the one-sample log-rank statistic is
-    0), so that running trials count with their ages.
+    0), so that running trials count with their ages. The guess of 1 is one event more, which is
+    expected once there and only with the logarithm oftener where we are faster: a replay that is
+    a thousand times as fast is to be recognised, too.
     """
     exposure = np.concatenate([ended, ages])
     events = len(ended) + SCALE_EVENTS
-    low, high = -math.log(64), math.log(64)
+    low, high = -math.log(1e6), math.log(1e6)
     for _ in range(30):
         middle = (low + high) / 2
         expected = reference.hazard(exposure * math.exp(-middle)).sum()
-        if expected + SCALE_EVENTS * math.exp(-middle) > events:
+        if expected + SCALE_EVENTS * math.log2(1 + math.exp(-middle)) > events:
             low = middle
         else:
             high = middle
