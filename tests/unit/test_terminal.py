@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 from msgspec.structs import replace
 from rich.console import Console
+from rich.text import Text
 
 from harborlight.ledger import Ledger, Store
 from harborlight.ledger.book import Rules
@@ -20,7 +21,7 @@ from harborlight.readings import Number, ReplicaState
 from harborlight.records import TaskRef
 from harborlight.reference import Reference, ReferenceTask
 from harborlight.snapshot import Snapshot
-from harborlight.views import terminal
+from harborlight.views import terminal, terminal_statistics
 from harborlight.views.terminal_text import time_of_day
 from support.metrics import take_snapshot
 from support.records import Watched, job_record, plan, trial
@@ -318,7 +319,36 @@ class TestStatistics:
         assert counts in lines
         assert "verdict (without these 6 of 9)" in lines
         assert any(line.startswith("Projected on the 2 tasks of both: 100.00 %") for line in lines)
-        assert "  same_tasks: 1 not in the run: gpu" in lines
+        assert "1 of 3 tasks only in the reference: gpu" in lines
+        assert "  same_tasks: 1 of the reference's tasks are not in the run" in lines
+
+    def test_tasks(self) -> None:
+        """The reference's attempts beside ours, the difference once all of ours are scored."""
+        seen = world("a", "b", "c")
+        seen.see(
+            job_record("full", plan(1, TaskRef("set", "a")), created=NOW - 600, finished_at=NOW),
+            replace(trial("x", "y", job="full", reward=0.0, at=NOW), task=TaskRef("set", "a")),
+        )
+        lines = drawn(take_snapshot(seen.ledger, NOW, self.REFERENCE))
+        heads = [line.split() for line in lines if line.startswith("task  ") and "diff" in line]
+        assert [head[-2:] for head in heads] == [["there", "diff"]] * 2
+        rows = [line.split() for line in lines if line.split()[:1] in (["a"], ["b"], ["c"])]
+        shown_rows = {(row[0], row[1]): row[-2:] for row in rows if "/" in row[1]}
+        assert shown_rows == {
+            ("a", "1/1"): ["5/5", "-100"],
+            ("a", "1/5"): ["5/5", "·"],
+            ("b", "1/5"): ["1/5", "·"],
+            ("c", "1/5"): ["·", "·"],
+        }
+
+    def test_on_a_small_screen(self) -> None:
+        """What matters most fits: ends, the comparison, how many checks fail."""
+        snapshot = take_snapshot(world("a", "b").ledger, NOW, self.REFERENCE)
+        (run,) = snapshot.runs
+        parts = terminal_statistics.render(run, snapshot.statistics[run.label], NOW, brief=True)
+        texts = [part.plain for part in parts if isinstance(part, Text)]
+        assert len(parts) == len(texts) + 1 <= 7
+        assert texts[-1] == "2 checks of comparability fail"
 
     def test_estimated_ends(self) -> None:
         lines = self.lines()

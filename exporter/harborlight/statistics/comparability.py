@@ -72,8 +72,8 @@ def _against(
     found = {task.name for task in matched.values()}
     theirs = [name for name in reference.tasks if name not in found]
     ours = [task.label for task in run.tasks if task.label not in matched]
-    lacking = [f"{len(theirs)} not in the run: {_list(theirs)}"] if theirs else []
-    lacking += [f"{len(ours)} not in the reference: {_list(ours)}"] if ours else []
+    lacking = [f"{len(theirs)} of the reference's tasks are not in the run"] if theirs else []
+    lacking += [f"{len(ours)} of the run's tasks are not in the reference"] if ours else []
     yield Check.SAME_TASKS, Finding(not lacking, "; ".join(lacking))
     for kind, mine, other in (
         (Check.SAME_AGENT, run.agent, reference.agent),

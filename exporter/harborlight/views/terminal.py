@@ -15,6 +15,7 @@ from harborlight.ledger.ownership import AttemptState, Fault, Resolution, TrialS
 from harborlight.ledger.pools import PoolStanding
 from harborlight.ledger.standing import JobStanding, RunStanding, TaskStanding
 from harborlight.readings import Number, ReplicaState
+from harborlight.reference import ReferenceTask
 from harborlight.snapshot import Snapshot
 from harborlight.views import terminal_statistics
 from harborlight.views.terminal_text import open_table, time_of_day
@@ -36,6 +37,9 @@ _COLUMNS = {
 }
 """States by the titles of their columns: with a task name of 30 characters they fit 80 columns."""
 
+_WHOLE_STATISTICS = 45
+"""Lines of a screen from which on all of a run's statistics have room."""
+
 _WHOLE_TYPE = 40
 _WHOLE_NAME = 32
 """Exception types and job names up to this length are not broken."""
@@ -53,11 +57,19 @@ def render(snapshot: Snapshot, *, tasks: bool = True, height: int | None = None)
         Text(f"As of {moment:%Y-%m-%d %H:%M:%S %Z}", style="bright_black")
     ]
     most = None if height is None else max(3, height // 6)
+    lines = 0
     for run in snapshot.runs:
         retries = snapshot.counters.get(run.label, {}).get(RETRIES, {}).get((), 0.0)
         parts.append(_run(run, int(retries)))
         if run.label in snapshot.statistics:
-            parts += terminal_statistics.render(run, snapshot.statistics[run.label], snapshot.at)
+            numbers = terminal_statistics.render(
+                run,
+                snapshot.statistics[run.label],
+                snapshot.at,
+                brief=height is not None and height < _WHOLE_STATISTICS,
+            )
+            parts += numbers
+            lines += 2 * len(numbers)
         parts.append(Text())
         open_faults = [
             (task.label, fault)
@@ -77,9 +89,12 @@ def render(snapshot: Snapshot, *, tasks: bool = True, height: int | None = None)
     for run in shown:
         left = None
         if height is not None:
-            left = max(3, (height - 18 - 2 * (most or 0)) // len(shown))
+            left = max(3, (height - 18 - lines - 2 * (most or 0)) // len(shown))
         title = f"Tasks of {run.title}" if len(shown) > 1 else "Tasks"
-        parts += [_tasks(title, sorted(run.tasks, key=_urgency)[:left]), _rest(run.tasks, left)]
+        statistics = snapshot.statistics.get(run.label)
+        matched = statistics.comparison.matched if statistics is not None else {}
+        tasks_shown = sorted(run.tasks, key=_urgency)[:left]
+        parts += [_tasks(title, tasks_shown, matched), _rest(run.tasks, left)]
     return Group(*parts)
 
 
@@ -158,12 +173,15 @@ def _passed(run: RunStanding) -> Text:
     return Text(f"{run.passed} of {scored} scored attempts passed ({rate}), {complete}")
 
 
-def _tasks(title: str, tasks: Sequence[TaskStanding]) -> Table:
+def _tasks(
+    title: str, tasks: Sequence[TaskStanding], matched: Mapping[str, ReferenceTask]
+) -> Table:
     table = open_table(title)
     table.add_column("task", overflow="fold")
     states = [state for state in _COLUMNS if any(task.states[state] for task in tasks)]
     timed = any(task.usual_duration is not None for task in tasks)
     titles = ["scored", "pass", *(_COLUMNS[state] for state in states), *(["usual"] * timed)]
+    titles += ["there", "diff"] if matched else []
     for name in titles:
         table.add_column(name, justify="right", no_wrap=True)
     for task in tasks:
@@ -175,8 +193,21 @@ def _tasks(title: str, tasks: Sequence[TaskStanding]) -> Table:
         ]
         if timed:
             cells.append(Text(_duration(task.usual_duration)))
+        if matched:
+            cells += _compared(task, matched.get(task.label))
         table.add_row(Text(task.label, style="green" if task.complete else ""), *cells)
     return table
+
+
+def _compared(task: TaskStanding, reference: ReferenceTask | None) -> tuple[Text, Text]:
+    """The reference's passed attempts of all, and the difference in points once complete."""
+    if reference is None:
+        return Text("·"), Text("·")
+    there = Text(f"{reference.passed}/{reference.attempts}")
+    if not task.complete:
+        return there, Text("·")
+    ours = task.passed / task.states[AttemptState.SCORED]
+    return there, Text(f"{100 * (ours - reference.count.ratio):+.0f}")
 
 
 class _OpenFaults:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rich.console import RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from harborlight.labels import safe_label
@@ -19,20 +20,29 @@ from harborlight.views.terminal_text import open_table, time_of_day
 
 _SCOPES = {Scope.ATTEMPTED: "attempted", Scope.COMPLETE: "complete", Scope.FULL: "all"}
 _QUIET = "bright_black"
-_NAMES_SHOWN = 3
 
 
-def render(run: RunStanding, statistics: RunStatistics, now: float) -> list[RenderableType]:
-    """The run's success, comparison, pace and estimated end; nothing before the first verdict."""
+def render(
+    run: RunStanding, statistics: RunStatistics, now: float, *, brief: bool = False
+) -> list[RenderableType]:
+    """The run's pace, estimated end, success and comparison; nothing before the first verdict.
+
+    ``brief``: of them only ends, the comparison's table and how many checks fail.
+    """
     if not run.states[AttemptState.SCORED]:
         return []
-    found = statistics.comparison
+    found, reference = statistics.comparison, statistics.reference
     parts: list[RenderableType] = list(_pace(run, statistics.pace, now))
-    parts += _success(run, found)
-    if statistics.reference is not None:
-        parts += _compared(statistics, statistics.reference)
+    if not brief:
+        parts += _success(run, found)
+    if reference is not None:
+        parts.append(_table(statistics, reference))
+        if not brief:
+            parts += _about_both(run, statistics)
     failed = [(check, f.reason) for check, f in statistics.comparability.items() if not f.holds]
-    if failed:
+    if failed and brief:
+        parts.append(Text(f"{len(failed)} checks of comparability fail", style="yellow"))
+    elif failed:
         parts.append(Text("What the comparison is not", style="italic"))
         parts += [Text(f"  {check}: {reason}", style="yellow") for check, reason in failed]
     return parts
@@ -87,8 +97,8 @@ def _success(run: RunStanding, found: Comparison) -> Iterator[Text]:
         )
 
 
-def _compared(statistics: RunStatistics, reference: Reference) -> Iterator[RenderableType]:
-    found, matched = statistics.comparison, statistics.comparison.matched
+def _table(statistics: RunStatistics, reference: Reference) -> Table:
+    found = statistics.comparison
     table = open_table(f"Against {safe_label(reference.title)}: means of tasks, ± for 95 %")
     for name in ("tasks", "run %", "reference %", "difference pp", "± tasks' choice"):
         table.add_column(name, justify="left" if name == "tasks" else "right", no_wrap=True)
@@ -107,7 +117,11 @@ def _compared(statistics: RunStatistics, reference: Reference) -> Iterator[Rende
     full = found.sides.get((Side.REFERENCE, Scope.FULL))
     if full is not None and statistics.unmatched:
         table.add_row(Text(f"{full.tasks} reference"), "", Text(_with_half(full)), "", "")
-    yield table
+    return table
+
+
+def _about_both(run: RunStanding, statistics: RunStatistics) -> Iterator[Text]:
+    found, matched = statistics.comparison, statistics.comparison.matched
     attempts = sum(task.attempts for task in matched.values())
     passed = sum(task.passed for task in matched.values())
     errors = sum(task.errors for task in matched.values())
@@ -121,6 +135,13 @@ def _compared(statistics: RunStatistics, reference: Reference) -> Iterator[Rende
             f"Projected on the {len(matched)} tasks of both: {_percent(found.projected)} "
             "(the reference's ratio plus the difference so far)"
         )
+    ours = [task.label for task in run.tasks if task.label not in matched]
+    for whose, names in (("this run", ours), ("the reference", statistics.unmatched)):
+        if names:
+            listed = ", ".join(safe_label(name) for name in names)
+            yield Text(
+                f"{len(names)} of {len(names) + len(matched)} tasks only in {whose}: {listed}"
+            )
 
 
 def _percent(ratio: float) -> str:
