@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import sys
 import tarfile
 from collections.abc import Callable
@@ -30,7 +31,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name the markers, so that --strict-markers knows them."""
+    """Name the markers, so that --strict-markers knows them; let programs be interrupted."""
+    # A shell starts what runs in its background deaf to SIGINT, and programs inherit that.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line(
         "markers", "real_harbor: runs real Harbor jobs (needs harbor and bubblewrap)"
     )

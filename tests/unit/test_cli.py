@@ -808,18 +808,18 @@ def test_a_job_as_a_reference(here: Here, jobs: Path, tmp_path: Path) -> None:
 
 
 def test_a_job_that_is_not_through_is_said(here: Here, harbor_jobs: Path) -> None:
-    """29 of its 30 attempts are scored; the rewards of 1 by task are Harbor's own."""
+    """29 of its 30 attempts are scored: one of sort-words was lost to ApiRateLimitError."""
     code, output, error = here.run("reference", harbor_jobs / "mixed-6x5")
     assert code == 0
     assert error == "harborlight: not every attempt is scored of 1 task\n"
     counts = [line.rsplit(",", 1)[0] for line in output.splitlines()[1:]]
     assert counts == [
         "count-lines,0,5,0",
-        "frac-reward,2,4,0",
+        "frac-reward,2,5,0",
         "hello-file,5,5,0",
         "multi-key,3,5,0",
         "slow-verify,3,5,0",
-        "sort-words,2,5,0",
+        "sort-words,2,4,0",
     ]
 
 
