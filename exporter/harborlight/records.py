@@ -90,7 +90,8 @@ class TrialRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     ``execution`` is the trial's own id, "" while it is open (Harbor writes the id
     only with the result). ``source_trial`` is the execution a regrade derives
     from. ``verdict_at`` is when the verifier gave its reward. ``reward_valid``
-    is Harbor's own verdict on the reward; ``exceptions`` are type names only.
+    is Harbor's own verdict on the reward; ``exceptions`` are type names only. ``phase`` is what an
+    open execution does, where the recorder tells ("" otherwise).
     Durations are seconds; ``None`` means that the phase did not run.
     """
 
@@ -112,6 +113,7 @@ class TrialRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     reward_valid: bool = False
     exceptions: tuple[str, ...] = ()
     verification_off: bool = False
+    phase: str = ""
     unreadable: bool = False
     separate_verifier: bool = False
     environment_seconds: float | None = None

@@ -180,6 +180,7 @@ class Ledger:
                 record=record,
                 names=old.names | sighting.names | {sighting.record.name},
                 held=sighting.held,
+                gone=sighting.gone,
                 seen_held=old.seen_held or sighting.held is True,
                 local=self._rules.local_jobs,
                 present=True,

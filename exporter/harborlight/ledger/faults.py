@@ -149,7 +149,7 @@ def phase_of(record: TrialRecord, cause: Cause) -> Phase:
     """
     match cause:
         case Cause.UNREADABLE | Cause.INTERRUPTED:
-            return Phase.UNKNOWN
+            return Phase(record.phase) if record.phase in set(Phase) else Phase.UNKNOWN
         case Cause.VERIFIER:
             return Phase.VERIFIER
         case Cause.SERVING | Cause.AGENT if record.agent_seconds is not None:

@@ -26,7 +26,8 @@ class JobState(StrEnum):
 class Job(msgspec.Struct, frozen=True):
     """A job in the ledger: its record, and what was observed from outside.
 
-    ``held``: a process has the job's log open for writing (None: cannot be told).
+    ``held``: a process has the job's log open for writing (None: cannot be told). ``gone``: the
+    process that the recorder named is no longer there.
     ``seen_held``: it was so at some earlier look, since the last end. ``local``: its processes
     run on this host, so that nobody holding the log is evidence. ``names`` are all the directory
     names it ever had. ``origin`` tells its directories apart without naming them.
@@ -36,6 +37,7 @@ class Job(msgspec.Struct, frozen=True):
     label: str
     names: frozenset[str] = frozenset()
     held: bool | None = None
+    gone: bool = False
     seen_held: bool = False
     local: bool = False
     present: bool = True
@@ -56,7 +58,7 @@ class Job(msgspec.Struct, frozen=True):
             return JobState.LIVE
         if record.n_cancelled > 0 and record.n_running == 0:
             return JobState.CANCELLED
-        if self.held is False and (self.seen_held or self.local):
+        if self.gone or (self.held is False and (self.seen_held or self.local)):
             return JobState.INTERRUPTED
         return JobState.UNKNOWN
 

@@ -35,6 +35,7 @@ from harborlight.sources.harbor_files import (
 )
 from harborlight.sources.observation import JobSighting, Observation, Problem
 from harborlight.sources.processes import LogHolders
+from harborlight.sources.recorder_file import RecorderFile
 from harborlight.sources.safe_read import MIB, ReadError, Signature, look, read_stable
 
 TRIAL_FILE_LIMIT = 64 * MIB
@@ -155,6 +156,7 @@ class _JobDirectory:
     log: Signature | None = None
     ids: frozenset[str] = frozenset()
     problems: tuple[Problem, ...] = ()
+    recorder: RecorderFile = field(default_factory=lambda: RecorderFile(""))
 
     @classmethod
     def at(cls, path: str, status: os.stat_result) -> _JobDirectory:
@@ -165,6 +167,7 @@ class _JobDirectory:
             config=_File(f"{path}/config.json", read_job_config),
             lock=_File(f"{path}/lock.json", read_job_lock),
             result=_File(f"{path}/result.json", read_job_result),
+            recorder=RecorderFile(path),
         )
 
     def was_cleared(self) -> bool:
@@ -241,6 +244,7 @@ class JobDirectorySource:
             unsettled += self._look_at_job(directory, now)
             before = len(trials)
             unsettled += self._look_at_trials(directory, now, elapsed, trials, failures)
+            trials += self._recorded(directory)
             if progress is not None and len(trials) > before:
                 progress(len(trials))
         jobs = self._sightings(held)
@@ -379,6 +383,24 @@ class JobDirectorySource:
             if trial.problem and not trial.settled:
                 unsettled += 1
         return unsettled
+
+    def _recorded(self, directory: _JobDirectory) -> list[TrialRecord]:
+        """What the recorder tells: executions that ended, and open trials in another phase."""
+        records = [
+            replace(record, job_id=record.job_id or directory.job_id)
+            for record in directory.recorder.read_on()
+            if record.job_id in ("", directory.job_id)
+        ]
+        for dirname, (phase, since) in directory.recorder.phases.items():
+            trial = directory.trials.get(dirname)
+            if trial is None or trial.state is not _State.OPEN or trial.config_record is None:
+                continue
+            if trial.config_record.phase != phase:
+                trial.config_record = replace(
+                    trial.config_record, phase=phase, mtime_ns=int(since * 1e9)
+                )
+                records.append(trial.config_record)
+        return records
 
     def _is_done_elsewhere(self, here: _JobDirectory, dirname: str, job_id: str) -> bool:
         """Whether another directory of the job has this trial's result.
@@ -603,14 +625,15 @@ class JobDirectorySource:
             previous = self._sighted.get(job_id)
             holds = [held.get(Path(d.path) / "job.log") for d in directories]
             any_held = True if True in holds else False if False in holds else None
+            gone = any_held is not True and any(_is_dead(d) for d in directories)
             paths = tuple(directory.path for directory in directories)
             copies[job_id] = paths
             same_copies = self._copies.get(job_id) == paths
             unchanged = same_copies and not any(d.changed for d in directories)
-            if previous and previous.held == any_held and unchanged:
+            if previous and (previous.held, previous.gone) == (any_held, gone) and unchanged:
                 now_sighted[job_id] = previous
                 continue
-            sighting = self._sight(job_id, directories, any_held)
+            sighting = self._sight(job_id, directories, any_held, gone)
             now_sighted[job_id] = sighting
             if sighting != previous:
                 changed[job_id] = sighting
@@ -620,7 +643,7 @@ class JobDirectorySource:
         return changed
 
     def _sight(
-        self, job_id: str, directories: list[_JobDirectory], held: bool | None
+        self, job_id: str, directories: list[_JobDirectory], held: bool | None, gone: bool
     ) -> JobSighting:
         own = [d for d in directories if d.job_id == job_id] or directories
         records = [(self._record(job_id, directory), directory) for directory in own]
@@ -639,6 +662,7 @@ class JobDirectorySource:
             record=record,
             names=frozenset(directory.name for directory in own),
             held=held,
+            gone=gone,
             resumable=any(all(file.good for file in d.files) for d in own),
             unreadable_files=sum(len(directory.problems) for directory in own),
             last_change=max((t for d in directories for t in _changes(d)), default=None),
@@ -659,6 +683,12 @@ class JobDirectorySource:
             incarnation=config.signature.mtime_ns / 1e9 if config.signature else None,
             result_written=result.signature.mtime_ns / 1e9 if result.signature else None,
         )
+
+
+def _is_dead(directory: _JobDirectory) -> bool:
+    """Whether the recorder's process, which works on this job, is gone from this host."""
+    config = directory.config.signature
+    return directory.recorder.dead_since(config.mtime_ns / 1e9 if config else None)
 
 
 def _problems(directory: _JobDirectory) -> Iterator[Problem]:

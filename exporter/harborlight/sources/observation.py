@@ -14,14 +14,15 @@ class JobSighting:
     """A job as it stood at one look.
 
     ``names``: the names of all its directories. ``held``: a process writes its log (None: cannot
-    be told). ``listing``: the names of all trials whose directories stand (None: as before).
-    ``origin`` tells one directory from another of the same job. ``resumable``: config, lock and
+    be told). ``gone``: the process that the recorder named is no longer there. ``listing``: the
+    names of all trials whose directories stand (None: as before). ``origin`` tells one directory from another of the same job. ``resumable``: config, lock and
     result could be read.
     """
 
     record: JobRecord
     names: frozenset[str] = frozenset()
     held: bool | None = None
+    gone: bool = False
     resumable: bool = True
     unreadable_files: int = 0
     last_change: float | None = None
