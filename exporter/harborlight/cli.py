@@ -57,6 +57,7 @@ from harborlight.sources.sglang.targets import ReplicaTarget, Tls
 from harborlight.statistics.own_reference import reference_tasks
 from harborlight.statistics.runs import Statistics
 from harborlight.views import terminal
+from harborlight.views.faults import FILTERS, as_csv, as_json, as_table, fault_lines
 from harborlight.views.metrics import Page
 
 log = logging.getLogger("harborlight.cli")
@@ -147,6 +148,25 @@ def _parser() -> argparse.ArgumentParser:
     _add_reading(status)
     status.add_argument("--watch", action="store_true", help="keep it live until Ctrl-C")
     status.set_defaults(run=_status)
+
+    faults = commands.add_parser("faults", help="list every fault and what became of it")
+    _add_input(faults)
+    _add_reading(faults)
+    for name in FILTERS:
+        faults.add_argument(
+            f"--{name.replace('_', '-')}",
+            dest=f"only_{name}",
+            action="append",
+            metavar="NAME",
+            help=f"only of this {name.replace('_', ' ')}; repeatable",
+        )
+    faults.add_argument(
+        "--format",
+        choices=("table", "csv", "json"),
+        default="table",
+        help="how to print them (default: %(default)s)",
+    )
+    faults.set_defaults(run=_faults)
 
     reference = commands.add_parser(
         "reference", help="print a job's results as a table to compare others with"
@@ -668,12 +688,16 @@ class _Console(Console):
         raise BrokenPipeError
 
 
+def _console() -> Console:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # an ASCII terminal shows what it can
+    return _Console()
+
+
 def _status(arguments: argparse.Namespace) -> int:
     configure_logging("error" if arguments.watch else "warn")
     reader = _Reader(arguments)
-    console = _Console()
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")  # an ASCII terminal shows what it can
+    console = _console()
     if not arguments.watch:
         console.print(terminal.render(reader.look(), tasks=arguments.tasks))
         return 0
@@ -684,6 +708,27 @@ def _status(arguments: argparse.Namespace) -> int:
             )
             live.update(picture, refresh=True)
             time.sleep(_WATCH_SECONDS)
+
+
+def _faults(arguments: argparse.Namespace) -> int:
+    configure_logging("warn")
+    snapshot = _Reader(arguments).look()
+    lines = [
+        line
+        for line in fault_lines(snapshot)
+        if all(
+            (wanted := getattr(arguments, f"only_{name}")) is None or getattr(line, name) in wanted
+            for name in FILTERS
+        )
+    ]
+    match arguments.format:
+        case "csv":
+            sys.stdout.write(as_csv(lines))
+        case "json":
+            sys.stdout.write(as_json(lines))
+        case _:
+            _console().print(as_table(lines, snapshot.at))
+    return 0
 
 
 def _check_config(arguments: argparse.Namespace) -> int:

@@ -783,6 +783,38 @@ def test_reloading_by_http_has_to_be_allowed(jobs: Path, tmp_path: Path) -> None
         assert _post(exporter) == 403
 
 
+# Faults.
+
+
+def test_faults(here: Here, harbor_jobs: Path) -> None:
+    """6 faults of 9 trials, by Harbor's own results; cut down by what they are."""
+    place = ("--jobs", harbor_jobs / "faulty-oracle", "--format", "csv")
+
+    def listed(*only: str) -> list[str]:
+        code, output, _ = here.run("faults", *place, *only)
+        assert code == 0
+        head, *lines = output.splitlines()
+        assert head.startswith("run,task,job,trial,at,")
+        return [line.split(",")[7] for line in lines]
+
+    assert sorted(listed()) == [
+        "EnvironmentStartTimeoutError",
+        "RewardFileEmptyError",
+        "RewardFileNotFoundError",
+        "SandboxBuildFailedError",
+        "VerifierOutputParseError",
+        "VerifierTimeoutError",
+    ]
+    assert sorted(listed("--cause", "container")) == [
+        "EnvironmentStartTimeoutError",
+        "SandboxBuildFailedError",
+    ]
+    kinds = ("--exception-type", "VerifierTimeoutError", "--exception-type", "x")
+    assert listed(*kinds) == ["VerifierTimeoutError"]
+    assert listed("--resolution", "retried") == []
+    assert "6 faults: 6 open" in here.run("faults", "--jobs", harbor_jobs / "faulty-oracle")[1]
+
+
 # References.
 
 

@@ -685,6 +685,7 @@ class Ledger:
         planned = sum(p.count for p in record.plan) if record.plan is not None else record.n_total
         trials = _by_state(places, planned, job)
         return JobStanding(
+            job_id=job_id,
             label=job.label,
             state=job.state,
             present=job.present,

@@ -91,8 +91,9 @@ class RunStanding:
 
 @dataclass(frozen=True, slots=True)
 class JobStanding:
-    """One job. ``trials``: lineages by state of the trial."""
+    """One job. ``job_id`` is not for showing. ``trials``: lineages by state of the trial."""
 
+    job_id: str
     label: str
     state: JobState
     present: bool

@@ -15,8 +15,8 @@ class JobSighting:
 
     ``names``: the names of all its directories. ``held``: a process writes its log (None: cannot
     be told). ``gone``: the process that the recorder named is no longer there. ``listing``: the
-    names of all trials whose directories stand (None: as before). ``origin`` tells one directory from another of the same job. ``resumable``: config, lock and
-    result could be read.
+    names of all trials whose directories stand (None: as before). ``origin`` tells one directory
+    from another of the same job. ``resumable``: config, lock and result could be read.
     """
 
     record: JobRecord

@@ -1,0 +1,253 @@
+"""The recorder's own care: what it keeps out, and that nothing that goes wrong reaches the job."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from harbor.models.job.plugin import JobPlugin
+from harbor.models.trial.result import TrialResult
+from harbor.trial.hooks import TrialEvent
+
+from harborlight.process_identity import Identity, lives, own_identity
+from harborlight.recorder import FILE_NAME, FORMAT, MAX_LINE_BYTES, Recorder
+from harborlight.sources.harbor_files import read_trial_result
+from harborlight.sources.recorder_file import RecorderFile
+
+Hook = Callable[[Any], Awaitable[None]]
+
+
+class FakeJob:
+    """As much of Harbor's job as a plugin may touch."""
+
+    id = "11111111-1111-1111-1111-111111111111"
+    is_resuming = False
+
+    def __init__(self, folder: Path) -> None:
+        self.job_dir = folder
+        self.hooks: list[Hook] = []
+        for name in (
+            *("trial_started", "environment_started", "agent_started", "agent_ended"),
+            *("verification_started", "trial_ended", "trial_cancelled"),
+        ):
+            setattr(self, f"on_{name}", self.hooks.append)
+
+    def event(self, kind: TrialEvent, result: Any = None, **fields: Any) -> None:
+        """One event, told to the hook as Harbor tells it."""
+        given: dict[str, Any] = {
+            "event": kind,
+            "trial_name": "a__1234567",
+            "trial_id": "x",
+            "timestamp": datetime.fromtimestamp(100, UTC),
+            "result": result,
+            "config": result.config if result is not None else None,
+            "lock": SimpleNamespace(
+                task=SimpleNamespace(name="a", source="set", digest="sha256:1")
+            ),
+        }
+        asyncio.run(cast("Any", self.hooks[0](SimpleNamespace(**(given | fields)))))
+
+
+def started(folder: Path) -> tuple[Recorder, FakeJob]:
+    recorder, job = Recorder(), FakeJob(folder)
+    asyncio.run(recorder.on_job_start(cast("Any", job)))
+    return recorder, job
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / FILE_NAME).read_text().splitlines()]
+
+
+def test_it_is_a_plugin() -> None:
+    assert isinstance(Recorder(), JobPlugin)
+
+
+def test_nothing_unsafe_is_written(harbor_jobs: Path, tmp_path: Path) -> None:
+    """Of recorded results nothing but what is kept: as each says itself, without its texts."""
+    _, job = started(tmp_path)
+    results = sorted(harbor_jobs.glob("mixed-6x5/*/result.json"))
+    results += sorted(harbor_jobs.glob("faulty-oracle/*/result.json"))
+    results += sorted(harbor_jobs.glob("steps-*/*/result.json"))
+    expected = []
+    for path in results:
+        result = TrialResult.model_validate_json(path.read_bytes())
+        name = result.config.task.get_task_id().get_name()
+        task = SimpleNamespace(name=name, source=result.source, digest="sha256:1")
+        job.event(
+            TrialEvent.END,
+            result,
+            trial_name=result.trial_name,
+            lock=SimpleNamespace(task=task),
+        )
+        expected.append(read_trial_result(path.read_bytes()).execution)
+    found = RecorderFile(str(tmp_path)).read_on()
+    assert [record.execution for record in found] == expected
+    written = (tmp_path / FILE_NAME).read_text()
+    for secret in ("/srv/", "file://", "traceback", "message", "kwargs", "trial_uri", "Traceback"):
+        assert secret not in written
+
+
+@pytest.mark.parametrize("blocked", ["folder", "link", "pipe", "missing"])
+def test_a_file_that_cannot_be(
+    blocked: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One warning without a path, and the job goes on unrecorded."""
+    place = tmp_path / FILE_NAME
+    folder = tmp_path
+    match blocked:
+        case "folder":
+            place.mkdir()
+        case "link":
+            place.symlink_to(tmp_path / "elsewhere")
+        case "pipe":
+            os.mkfifo(place)
+        case _:
+            folder = tmp_path / "missing"
+    with caplog.at_level(logging.WARNING):
+        recorder, job = started(folder)
+        asyncio.run(recorder.on_job_end(cast("Any", None)))
+    (said,) = caplog.messages
+    assert said.startswith("harborlight: the job's events are no longer recorded: ")
+    assert str(tmp_path) not in said
+    assert job.hooks == []
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_a_full_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """What the last write left is a torn line; the recording is over, the job is not."""
+    recorder, job = started(tmp_path)
+    full = os.open("/dev/full", os.O_WRONLY)
+    assert recorder._file is not None
+    os.dup2(full, recorder._file)
+    os.close(full)
+    job.event(TrialEvent.START)
+    job.event(TrialEvent.AGENT_START)
+    assert caplog.messages == [
+        "harborlight: the job's events are no longer recorded: No space left on device"
+    ]
+    assert [line["event"] for line in lines(tmp_path)] == ["job-start"]
+
+
+def test_an_event_of_another_shape(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A result that is none, as another Harbor might hand out."""
+    _, job = started(tmp_path)
+    job.event(TrialEvent.END)
+    job.event(TrialEvent.START)
+    assert len(caplog.messages) == 1
+    assert [line["event"] for line in lines(tmp_path)] == ["job-start"]
+
+
+def test_an_endless_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    _, job = started(tmp_path)
+    job.event(TrialEvent.START, trial_name="x" * MAX_LINE_BYTES)
+    assert caplog.messages[0].endswith("File too large")
+
+
+def test_a_torn_line_is_left_behind(tmp_path: Path) -> None:
+    """A new recording begins on a line of its own, and what stood before stays."""
+    (tmp_path / FILE_NAME).write_bytes(b'{"v":1,"at":5,"ev')
+    _, job = started(tmp_path)
+    job.event(TrialEvent.START)
+    raw = (tmp_path / FILE_NAME).read_bytes()
+    assert raw.startswith(b'{"v":1,"at":5,"ev\n{"v":1')
+    file = RecorderFile(str(tmp_path))
+    assert file.read_on() == []
+    assert file.phases == {"a__1234567": ("environment", 100.0)}
+
+
+class TestReading:
+    """A file that grows, is replaced, or is no recording at all."""
+
+    def phases(self, file: RecorderFile) -> dict[str, str]:
+        file.read_on()
+        return {trial: phase for trial, (phase, _) in file.phases.items()}
+
+    def test_half_a_line_waits_for_its_end(self, tmp_path: Path) -> None:
+        place = tmp_path / FILE_NAME
+        file = RecorderFile(str(tmp_path))
+        assert self.phases(file) == {}
+        whole = json.dumps({"v": FORMAT, "at": 1, "event": "agent-start", "trial": "t"}) + "\n"
+        place.write_text(whole[:20])
+        assert self.phases(file) == {}
+        with place.open("a") as growing:
+            growing.write(whole[20:])
+        assert self.phases(file) == {"t": "agent"}
+
+    @pytest.mark.parametrize(
+        "line",
+        [
+            "",
+            "null",
+            "[" * 5000,
+            '{"v":2,"at":1,"event":"start","trial":"t"}',  # another format
+            '{"v":1,"at":"x","event":"start","trial":"t"}',
+            '{"v":1,"at":1,"event":"end","trial":"t","result":{"id":7}}',
+            '{"v":1,"at":1,"event":"end","trial":"t"}',
+            '{"v":1,"at":1,"event":"unheard-of","trial":"t"}',
+            "x" * (MAX_LINE_BYTES + 1),
+            "\x00\xff",
+        ],
+    )
+    def test_a_line_that_is_none(self, line: str, tmp_path: Path) -> None:
+        """It is left out, and the next one counts."""
+        good = '{"v":1,"at":1,"event":"start","trial":"u"}\n'
+        (tmp_path / FILE_NAME).write_bytes(line.encode("latin-1") + b"\n" + good.encode())
+        file = RecorderFile(str(tmp_path))
+        assert self.phases(file) == {"u": "environment"}
+
+    def test_another_file_in_its_place(self, tmp_path: Path) -> None:
+        place = tmp_path / FILE_NAME
+        place.write_text('{"v":1,"at":1,"event":"start","trial":"a"}\n' * 3)
+        file = RecorderFile(str(tmp_path))
+        assert self.phases(file) == {"a": "environment"}
+        other = tmp_path / "other"
+        other.write_text('{"v":1,"at":1,"event":"verification-start","trial":"b"}\n')
+        other.replace(place)
+        assert self.phases(file)["b"] == "verifier"
+
+    def test_a_pipe_is_not_waited_for(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / FILE_NAME)
+        assert RecorderFile(str(tmp_path)).read_on() == []
+
+
+class TestProcess:
+    """Whether a process lives, where that can be told."""
+
+    def test_this_one(self) -> None:
+        assert lives(own_identity()) is True
+
+    @pytest.mark.parametrize(
+        ("changed", "expected"),
+        [
+            ({"started": 1}, False),  # the number was given to another
+            ({"pid": 2**22 + 1}, False),
+            ({"boot": "another"}, None),
+            ({"namespace": "pid:[1]"}, None),
+            ({"boot": ""}, None),
+        ],
+    )
+    def test_others(self, changed: dict[str, Any], expected: bool | None) -> None:
+        assert lives(cast("Identity", {**own_identity(), **changed})) is expected
+
+    def test_nothing_can_be_told_without_proc(self, tmp_path: Path) -> None:
+        nobody = own_identity(tmp_path)
+        assert (nobody["boot"], nobody["pid"]) == ("", os.getpid())
+        assert lives(own_identity(), tmp_path) is None
+
+    def test_a_zombie_is_gone(self) -> None:
+        child = os.fork()
+        if child == 0:
+            os._exit(0)
+        os.waitid(os.P_PID, child, os.WEXITED | os.WNOWAIT)
+        try:
+            assert lives(cast("Identity", {**own_identity(), "pid": child})) is False
+        finally:
+            os.waitpid(child, 0)
