@@ -543,8 +543,7 @@ def _default_reference(given: str) -> Reference:
             agent, model = run.agent, run.model
             reference = Reference(run.label, run.title, reference_tasks(run), agent, model)
         else:
-            with path.open("rb") as file:
-                tasks = reference_files.read_table(file.read(reference_files.MAX_FILE_BYTES + 1))
+            tasks = reference_files.read_table_file(path)
             reference = Reference(safe_label(path.stem), safe_label(path.stem), tasks)
         check_headline(reference)
     except (InvalidReferenceError, UsageError) as error:
@@ -588,12 +587,14 @@ def _reference(arguments: argparse.Namespace) -> int:
     if not tasks:
         raise UsageError(f"reference {arguments.job}: no attempt of {run.label} is scored")
     sys.stdout.write(reference_files.write_table(tasks.values()))
-    left_out = [task.label for task in run.tasks if not task.complete]
-    if left_out:
-        print(
-            f"harborlight: not every attempt is scored of {_counted(len(left_out), 'task')}",
-            file=sys.stderr,
-        )
+    partly = [task.label for task in run.tasks if not task.complete and task.label in tasks]
+    missing = [task.label for task in run.tasks if task.label not in tasks]
+    for labels, what in (
+        (partly, "not every attempt is scored of"),
+        (missing, "without a scored attempt, and not in the table:"),
+    ):
+        if labels:
+            print(f"harborlight: {what} {', '.join(labels)}", file=sys.stderr)
     return 0
 
 
@@ -782,7 +783,12 @@ def _demo(arguments: argparse.Namespace) -> int:
             interval=1.0,
         )
         program = sys.argv[0] if sys.argv[0].endswith("harborlight") else "harborlight"
-        shown = _DEMO_TEXT.format(address=sockets.addresses[0], program=program, ledger=ledger)
+        shown = _DEMO_TEXT.format(
+            address=sockets.addresses[0],
+            program=program,
+            ledger=ledger,
+            reference=DEMO_REFERENCE,
+        )
         print(shown, flush=True)
         _run(service, sockets, signals)
     return 0
@@ -814,7 +820,7 @@ with some container, API and verifier faults, retries, a Ctrl-C and a regrade pu
 Harbor retries leave no trace but a count of retries: it deletes their directories at once.
 
   metrics   http://{address}/metrics
-  status    {program} status --data-dir {ledger} --watch
+  status    {program} status --data-dir {ledger} --reference {reference} --watch
   e.g.      curl -s {address}/metrics | grep harborlight_run_attempts
 
 Ctrl-C ends it."""

@@ -246,6 +246,9 @@ RunName = Annotated[
         text=True,
     ),
 ]
+ReferenceRef = Annotated[
+    StrictStr, _matching(r".{1,100}"), _expects("the name of a reference", text=True)
+]
 RunRef = Annotated[StrictStr, _matching(r".{1,100}"), _expects("the name of a run", text=True)]
 
 
@@ -460,7 +463,7 @@ class RunConfig(_Strict):
     dataset: Glob | None = None
     invalid_exceptions: tuple[ExceptionType, ...] = ()
     content: _Content = "newest"
-    reference: RunRef | None = None
+    reference: ReferenceRef | None = None
 
     @field_validator("exclude")
     @classmethod
@@ -697,10 +700,8 @@ def _read_reference_table(value: Any, info: ValidationInfo) -> dict[str, Referen
     if not isinstance(value, str) or not value or not value.isprintable() or "://" in value:
         raise _said(f"expected a path, got {_shown(value)}")
     path = _folder_of(info.context) / Path(value).expanduser()
-    with _opened(path) as file:
-        data = file.read(reference_files.MAX_FILE_BYTES + 1)
     try:
-        return reference_files.read_table(data)
+        return reference_files.read_table_file(path)
     except InvalidReferenceError as error:
         raise _said(f"'{_path_shown(path)}': {error}") from None
 

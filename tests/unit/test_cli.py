@@ -843,7 +843,7 @@ def test_a_job_that_is_not_through_is_said(here: Here, harbor_jobs: Path) -> Non
     """29 of its 30 attempts are scored: one of sort-words was lost to ApiRateLimitError."""
     code, output, error = here.run("reference", harbor_jobs / "mixed-6x5")
     assert code == 0
-    assert error == "harborlight: not every attempt is scored of 1 task\n"
+    assert error == "harborlight: not every attempt is scored of sort-words\n"
     counts = [line.rsplit(",", 1)[0] for line in output.splitlines()[1:]]
     assert counts == [
         "count-lines,0,5,0",

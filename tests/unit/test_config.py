@@ -1102,7 +1102,7 @@ def test_a_table_of_a_reference(tmp_path: Path) -> None:
     """What is wrong with the table is said with its own line."""
     path = tmp_path / "t.csv"
     (said,) = errors(tmp_path, of_reference("note: x"))
-    missing = f"'{path}' cannot be read: No such file or directory"
+    missing = f"'{path}': there is no such file"
     assert said == f"3: references[0].table: {missing}"
     path.write_text("task,passed,attempts\na,6,5\n", "utf-8")
     (said,) = errors(tmp_path, of_reference("note: x"))

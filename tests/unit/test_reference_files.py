@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +19,7 @@ from harborlight.reference import (
 from harborlight.sources.reference_files import (
     MAX_FILE_BYTES,
     read_table,
+    read_table_file,
     shipped,
     shipped_names,
     write_table,
@@ -107,6 +111,22 @@ def test_wrong(table: bytes, error: str) -> None:
     with pytest.raises(InvalidReferenceError) as raised:
         read_table(table)
     assert str(raised.value).startswith(error)
+
+
+def test_files(tmp_path: Path) -> None:
+    """What is no regular file is not waited for."""
+    table, pipe = tmp_path / "t.csv", tmp_path / "p.csv"
+    table.write_bytes(b"task,passed,attempts\na,1,2\n")
+    assert read_table_file(table) == {"a": ReferenceTask("a", 1, 2)}
+    os.mkfifo(pipe)
+    for path, error in (
+        (pipe, "not a regular file"),
+        (tmp_path, "not a regular file"),
+        (Path("/dev/zero"), "not a regular file"),
+        (tmp_path / "missing", "there is no such file"),
+    ):
+        with pytest.raises(InvalidReferenceError, match=error):
+            read_table_file(path)
 
 
 def test_a_long_value_is_shortened() -> None:

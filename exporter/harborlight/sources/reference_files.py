@@ -9,6 +9,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import resources
+from pathlib import Path
 from typing import Final
 
 import yaml
@@ -21,6 +22,7 @@ from harborlight.reference import (
     ReferenceTask,
     check_headline,
 )
+from harborlight.sources.safe_read import ReadError, read_stable
 
 MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 MAX_ATTEMPTS: Final = 1_000_000
@@ -69,6 +71,17 @@ def read_table(data: bytes) -> dict[str, ReferenceTask]:
     if not tasks:
         raise InvalidReferenceError("expected at least one task, found none")
     return tasks
+
+
+def read_table_file(path: Path) -> dict[str, ReferenceTask]:
+    """The tasks of the table in a regular file; else an InvalidReferenceError, without the path."""
+    try:
+        data, _ = read_stable(path, MAX_FILE_BYTES)
+    except FileNotFoundError:
+        raise InvalidReferenceError("there is no such file") from None
+    except ReadError as error:
+        raise InvalidReferenceError(error.reason) from None
+    return read_table(data)
 
 
 class _Row:

@@ -61,7 +61,7 @@ def check(
         overridden = "overridden by the job's configuration"
         findings[Check.DEFAULT_TIMEOUTS] = _none_of(run.changed_timeouts, overridden)
         findings[Check.DEFAULT_RESOURCES] = _none_of(run.changed_resources, overridden)
-    if reference is not None and matched:
+    if reference is not None:
         findings.update(_against(run, reference, matched))
     return findings
 
@@ -75,6 +75,8 @@ def _against(
     lacking = [f"{len(theirs)} of the reference's tasks are not in the run"] if theirs else []
     lacking += [f"{len(ours)} of the run's tasks are not in the reference"] if ours else []
     yield Check.SAME_TASKS, Finding(not lacking, "; ".join(lacking))
+    if not matched:
+        return  # another benchmark: nothing else can be said
     for kind, mine, other in (
         (Check.SAME_AGENT, run.agent, reference.agent),
         (Check.SAME_MODEL, run.model, reference.model),

@@ -65,7 +65,7 @@ class Comparison:
     """What of a run's results can be said in numbers; what cannot is not there.
 
     ``sides``: estimates by side and scope. ``differences``: ours minus the reference's, by scope.
-    ``projected``: the reference's ratio on the run's tasks plus the difference so far.
+    ``projected``: the reference's ratio on the run's tasks plus the difference so far, from 0 to 1.
     ``faults_as_failures``: the mean with open faults as failed attempts, the leaderboard's rule.
     ``pass_at``: by k, with the number of tasks. ``reward_mean``: where rewards are not all 0 or 1.
     ``matched``: the reference's tasks by the run's labels, with as many of the tasks in each scope.
@@ -120,7 +120,7 @@ def compare(
     projected = None
     if so_far is not None and matched:
         ratios = [matched[task.label].count.ratio for task in tasks if task.label in matched]
-        projected = math.fsum(ratios) / len(ratios) + so_far.value
+        projected = min(1.0, max(0.0, math.fsum(ratios) / len(ratios) + so_far.value))
     passed, scored = sum(t.passed for t in tasks), sum(t.scored for t in tasks)
     counts = [task.count for task in attempted]
     return Comparison(

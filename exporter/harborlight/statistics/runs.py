@@ -28,7 +28,7 @@ class RunStatistics:
 class Statistics:
     """Makes the statistics of runs, anew where something changed.
 
-    ``references``: by run label; ``default``: of every other run that has tasks of it.
+    ``references``: by run label; ``default``: of every other run.
     """
 
     def __init__(
@@ -60,8 +60,6 @@ class Statistics:
         reference = self._references.get(run.label, self._default)
         names = {task.label: task.name for task in run.tasks}
         matched = match_tasks(names, reference) if reference is not None else {}
-        if not matched and run.label not in self._references:
-            reference = None  # not one of this benchmark
         found = {task.name for task in matched.values()}
         theirs = tuple(reference.tasks.values()) if reference is not None else ()
         return RunStatistics(

@@ -267,7 +267,8 @@ RUN_PROJECTED = _define(
     G,
     "run_projected_success_ratio",
     "run",
-    "The reference's ratio on the run's tasks plus the difference on those attempted so far.",
+    "The reference's ratio on the run's tasks plus the difference on those attempted so far, cut "
+    "off at 0 and 1.",
 )
 RUN_MATCHED_TASKS = _define(
     "correctness",

@@ -78,6 +78,13 @@ def _trusted(text: Text, pace: Pace, method: Method) -> Text:
 
 
 def _success(run: RunStanding, found: Comparison) -> Iterator[Text]:
+    mean = found.sides.get((Side.RUN, Scope.FULL))
+    if mean is not None:
+        yield Text(
+            f"Mean of all {mean.tasks} tasks: {_percent(mean.value)} "
+            f"{_half(mean, IntervalKind.FIXED_TASK)} by the attempts' luck, "
+            f"{_half(mean, IntervalKind.TASK_SAMPLING)} with the choice of tasks"
+        )
     bounds = found.hard_bounds
     if bounds is not None and bounds.lower < bounds.upper:
         yield Text(
@@ -121,20 +128,16 @@ def _table(statistics: RunStatistics, reference: Reference) -> Table:
 
 
 def _about_both(run: RunStanding, statistics: RunStatistics) -> Iterator[Text]:
-    found, matched = statistics.comparison, statistics.comparison.matched
-    attempts = sum(task.attempts for task in matched.values())
-    passed = sum(task.passed for task in matched.values())
-    errors = sum(task.errors for task in matched.values())
-    counts = f"The reference on the {len(matched)} tasks of both: {passed} of {attempts} passed"
-    if errors:
-        counts += f", {errors} of them without a verdict (without these {passed} of "
-        counts += f"{attempts - errors})"
-    yield Text(counts)
-    if found.projected is not None:
+    matched = statistics.comparison.matched
+    if matched:
         yield Text(
-            f"Projected on the {len(matched)} tasks of both: {_percent(found.projected)} "
-            "(the reference's ratio plus the difference so far)"
+            "± the luck of the attempts, on the right that of the choice of tasks, too; "
+            "?: a task has a single attempt",
+            _QUIET,
         )
+        yield from _counts(statistics.comparison)
+    else:
+        yield Text("The run and the reference have no task in common: nothing is compared")
     ours = [task.label for task in run.tasks if task.label not in matched]
     for whose, names in (("this run", ours), ("the reference", statistics.unmatched)):
         if names:
@@ -142,6 +145,23 @@ def _about_both(run: RunStanding, statistics: RunStatistics) -> Iterator[Text]:
             yield Text(
                 f"{len(names)} of {len(names) + len(matched)} tasks only in {whose}: {listed}"
             )
+
+
+def _counts(found: Comparison) -> Iterator[Text]:
+    """What of the reference is compared with, and where that leads."""
+    matched = found.matched
+    attempts = sum(task.attempts for task in matched.values())
+    passed = sum(task.passed for task in matched.values())
+    errors = sum(task.errors for task in matched.values())
+    counts = f"The reference on the {len(matched)} tasks of both: {passed} of {attempts} passed"
+    if errors:
+        counts += f" ({passed} of {attempts - errors} with a verdict)"
+    yield Text(counts)
+    if found.projected is not None:
+        yield Text(
+            f"Projected on the {len(matched)} tasks of both: {_percent(found.projected)} "
+            "(the reference's ratio plus the difference so far)"
+        )
 
 
 def _percent(ratio: float) -> str:
