@@ -440,12 +440,12 @@ def _serve(arguments: argparse.Namespace) -> int:
     sources = _Sources.given(config, arguments).or_complain()
     addresses = [parse_listen_address(text) for text in arguments.listen or [DEFAULT_ADDRESS]]
     given = _interval(arguments.refresh_interval) if arguments.refresh_interval else None
-    statistics = _statistics(config, arguments)
+    statistics = _statistics(config, arguments.reference)
 
     def load() -> Reload:
         nonlocal sources
         again = _load(arguments)
-        statistics = _statistics(again, arguments)
+        statistics = _statistics(again, arguments.reference)
         sources = _Sources.given(again, arguments, before=sources).or_complain()
         interval = given or again.refresh_interval
         return Reload(_rules(again, arguments), sources.all, statistics, interval)
@@ -500,8 +500,11 @@ def _run(
         refreshing.join(_END_SECONDS)
 
 
-def _statistics(config: Config, arguments: argparse.Namespace) -> Statistics:
-    """What makes the statistics, with the references that configuration and flags name."""
+def _statistics(config: Config, given: str | None) -> Statistics:
+    """What makes the statistics, with the references of the configuration and of ``--reference``.
+
+    ``given``: what that flag names, if it is there.
+    """
     configured = {entry.name: entry for entry in config.references}
     references: dict[str, Reference] = {}
     for run in config.runs:
@@ -514,8 +517,7 @@ def _statistics(config: Config, arguments: argparse.Namespace) -> Statistics:
             references[run.name] = entry.reference(entry.table)
         else:
             references[run.name] = _of_job(entry, config.reference_job(entry))
-    default = _default_reference(arguments.reference) if arguments.reference else None
-    return Statistics(references, default)
+    return Statistics(references, _default_reference(given) if given else None)
 
 
 def _of_job(entry: ReferenceConfig, place: str) -> Reference:
@@ -558,13 +560,7 @@ def _only_run(place: str, label: str | None = None, *, choice: bool = False) -> 
     """
     source = JobDirectorySource([place], settle_seconds=_ONE_LOOK_SETTLE_SECONDS)
     ledger = Ledger(Store.throw_away(), Rules())
-    observation = source.look(time.time())
-    ledger.take(observation)
-    if observation.unsettled:
-        time.sleep(_ONE_LOOK_SETTLE_SECONDS)
-        observation = source.look(time.time())
-        ledger.take(observation)
-    _complain(observation)
+    _complain(_look_once(source, ledger))
     runs = {run.label: run for run in ledger.runs()}
     if label is not None and label in runs:
         return runs[label]
@@ -608,7 +604,7 @@ class _Reader:
             self._sources.or_complain()
         self._data_dir: Path | None = arguments.data_dir
         self._rules = _rules(config, arguments)
-        self._statistics = _statistics(config, arguments)
+        self._statistics = _statistics(config, arguments.reference)
         self._ledger: Ledger | None = None
         self._replicas: dict[tuple[str, str], ReplicaSighting] = {}
 
@@ -637,18 +633,24 @@ class _Reader:
 
     def _collect(self, source: Source, ledger: Ledger) -> CollectorSnapshot:
         started = time.monotonic()
-        observation = source.look(time.time())
-        ledger.take(observation)
-        if observation.unsettled:
-            time.sleep(_ONE_LOOK_SETTLE_SECONDS)
-            observation = source.look(time.time())
-            ledger.take(observation)
+        observation = _look_once(source, ledger)
         self._replicas.update({(seen.pool, seen.replica): seen for seen in observation.replicas})
         _complain(observation)
         now = time.time()
         success = not observation.failures
         took = time.monotonic() - started
         return CollectorSnapshot(source.name, success, took, now if success else None)
+
+
+def _look_once(source: Source, ledger: Ledger) -> Observation:
+    """What a single look brings, taken in; a file that is being written is waited for."""
+    observation = source.look(time.time())
+    ledger.take(observation)
+    if observation.unsettled:
+        time.sleep(_ONE_LOOK_SETTLE_SECONDS)
+        observation = source.look(time.time())
+        ledger.take(observation)
+    return observation
 
 
 def _complain(observation: Observation) -> None:
@@ -734,7 +736,7 @@ def _faults(arguments: argparse.Namespace) -> int:
 
 def _check_config(arguments: argparse.Namespace) -> int:
     config = load_config(arguments.file)
-    _statistics(config, argparse.Namespace(reference=None))
+    _statistics(config, None)
     replicas = sum(len(pool.replicas) for pool in config.pools)
     counts = [_counted(len(config.runs), "run")]
     if config.pools:

@@ -252,13 +252,13 @@ ReferenceRef = Annotated[
 RunRef = Annotated[StrictStr, _matching(r".{1,100}"), _expects("the name of a run", text=True)]
 
 
-def _ratio() -> PlainValidator:
-    def validate(value: Any) -> float:
-        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
-            return float(value)
-        raise _said(f"expected a ratio from 0 to 1, got {_shown(value)}")
+def _ratio(value: Any) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1:
+        return float(value)
+    raise _said(f"expected a ratio from 0 to 1, got {_shown(value)}")
 
-    return PlainValidator(validate)
+
+Ratio = Annotated[float, PlainValidator(_ratio)]
 
 
 def _link(value: Any) -> str:
@@ -335,13 +335,18 @@ class TaskFile:
     names: tuple[str, ...]
 
 
+def _path_in(value: Any, info: ValidationInfo) -> Path:
+    """A path of the file, a relative one seen from the file's folder."""
+    if not isinstance(value, str) or not value or not value.isprintable() or "://" in value:
+        raise _said(f"expected a path, got {_shown(value)}")
+    return _folder_of(info.context) / Path(value).expanduser()
+
+
 def _read_task_file(value: Any, info: ValidationInfo) -> TaskFile:
     """Read it: one task a line, empty lines and comments (``#``) skipped."""
     if isinstance(value, TaskFile):
         return value
-    if not isinstance(value, str) or not value or not value.isprintable() or "://" in value:
-        raise _said(f"expected a path, got {_shown(value)}")
-    path = _folder_of(info.context) / Path(value).expanduser()
+    path = _path_in(value, info)
     try:
         text = _read(path)
     except _UnreadableError as error:
@@ -697,9 +702,7 @@ class PoolConfig(_Strict):
 
 def _read_reference_table(value: Any, info: ValidationInfo) -> dict[str, ReferenceTask]:
     """The table itself: read with the configuration."""
-    if not isinstance(value, str) or not value or not value.isprintable() or "://" in value:
-        raise _said(f"expected a path, got {_shown(value)}")
-    path = _folder_of(info.context) / Path(value).expanduser()
+    path = _path_in(value, info)
     try:
         return reference_files.read_table_file(path)
     except InvalidReferenceError as error:
@@ -709,8 +712,8 @@ def _read_reference_table(value: Any, info: ValidationInfo) -> dict[str, Referen
 class HeadlineConfig(_Strict):
     """What was published of a reference; it has to follow from the table."""
 
-    ratio: Annotated[float, _ratio()] | None = None
-    half_width: Annotated[float, _ratio()] | None = None
+    ratio: Ratio | None = None
+    half_width: Ratio | None = None
     passed: Annotated[StrictInt, Field(ge=0), _expects("a whole number >= 0")] | None = None
     attempts: Attempts | None = None
 

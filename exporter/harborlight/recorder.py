@@ -76,9 +76,7 @@ class Recorder(BaseJobPlugin):
     async def on_job_end(self, job_result: JobResult) -> None:
         """Say that the job came to its end."""
         self._write("job-end", time.time(), {})
-        if self._file is not None:
-            os.close(self._file)
-            self._file = None
+        self._close()
 
     async def _on_event(self, event: TrialHookEvent) -> None:
         if self._file is None:
@@ -115,6 +113,9 @@ class Recorder(BaseJobPlugin):
         if isinstance(error, OSError) and error.errno is not None:
             reason = os.strerror(error.errno)
         log.warning("harborlight: the job's events are no longer recorded: %s", reason)
+        self._close()
+
+    def _close(self) -> None:
         if self._file is not None:
             os.close(self._file)
             self._file = None

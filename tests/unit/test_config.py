@@ -23,6 +23,7 @@ from harborlight.config import (
     parse_duration,
     server_url,
 )
+from harborlight.reference import totals
 
 DIGEST = "sha256:" + "0a" * 32
 CAUSES = "expected one of container, serving, agent, verifier"
@@ -1056,7 +1057,7 @@ runs:
     assert first.table is not None
     made = first.reference(first.table)
     assert (made.name, made.title, made.agent, made.model) == ("r", "Row r", "Claude Code", "GLM")
-    assert (made.passed, made.attempts, made.note) == (9, 20, "As published.")
+    assert (totals(made.tasks.values()), made.note) == ((20, 9, 0), "As published.")
     assert (made.headline.ratio, made.headline.attempts) == (0.45, 20)
     assert made.links == {"Leaderboard row": "https://example.org/row?x=1#r"}
     assert (second.title, second.table) == ("s", None)

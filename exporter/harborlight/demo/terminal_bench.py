@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from importlib import resources
 from pathlib import Path
 
 from harbor.models.trial.error_policy import policy_for
@@ -28,6 +27,7 @@ from harbor.models.trial.error_policy import policy_for
 from harborlight.demo import DEMO_REFERENCE, END_WITH_PARENT
 from harborlight.demo.replay import REPLAY_MARK, JobReplay, RegradeReplay, ReplayError
 from harborlight.demo.script import Event, Execution, JobOptions, TrialScript, Usage
+from harborlight.sources.reference_files import SHIPPED
 
 GPU_TASKS = frozenset({"fp8-rmsnorm-gemm", "jax-speedrun-gpu", "math-eval-grader"})
 JOB_NAME = "tb4-glm-5.3-replay"
@@ -67,7 +67,7 @@ class Demo:
 
 def official_trials(*, gpu: bool = False) -> list[OfficialTrial]:
     """The reference in file order: 315 trials of 63 tasks, or all 330 of 66 with gpu."""
-    data = resources.files("harborlight") / "references" / f"{DEMO_REFERENCE}.csv"
+    data = SHIPPED / f"{DEMO_REFERENCE}.csv"
     with data.open(encoding="utf-8") as file:
         return [
             OfficialTrial(

@@ -144,6 +144,7 @@ class _JobDirectory:
     config: _File[JobConfig]
     lock: _File[JobLock]
     result: _File[JobResult]
+    recorder: RecorderFile
     trials: dict[str, _Trial] = field(default_factory=dict)
     listed: Signature | None = None
     listed_at: float = 0.0
@@ -156,7 +157,6 @@ class _JobDirectory:
     log: Signature | None = None
     ids: frozenset[str] = frozenset()
     problems: tuple[Problem, ...] = ()
-    recorder: RecorderFile = field(default_factory=lambda: RecorderFile(""))
 
     @classmethod
     def at(cls, path: str, status: os.stat_result) -> _JobDirectory:

@@ -46,6 +46,9 @@ class _Event(msgspec.Struct):
     started: int = 0
 
 
+_event = msgspec.json.Decoder(_Event)
+
+
 class RecorderFile:
     """One job's file, as far as it was read.
 
@@ -58,7 +61,6 @@ class RecorderFile:
         self._inode = 0
         self._offset = 0
         self._rest = b""
-        self._decoder = msgspec.json.Decoder(_Event)
         self.process: Identity | None = None
         self.last = 0.0
         self.phases: dict[str, tuple[str, float]] = {}
@@ -71,7 +73,7 @@ class RecorderFile:
         records = []
         for line in self._new_lines():
             try:
-                event = self._decoder.decode(line)
+                event = _event.decode(line)
             except (msgspec.DecodeError, RecursionError, ValueError):
                 continue
             if event.v == FORMAT:

@@ -24,6 +24,9 @@ from harborlight.reference import (
 )
 from harborlight.sources.safe_read import ReadError, read_stable
 
+SHIPPED: Final = resources.files("harborlight") / "references"
+"""The folder of the references that come with Harborlight."""
+
 MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 MAX_ATTEMPTS: Final = 1_000_000
 """Attempts of one task, as many as a configured run may have."""
@@ -209,8 +212,7 @@ def write_table(tasks: Iterable[ReferenceTask]) -> str:
 
 def shipped_names() -> tuple[str, ...]:
     """The names of the references that come with Harborlight."""
-    files = resources.files("harborlight") / "references"
-    names = (file.name.removesuffix(".yml") for file in files.iterdir() if ".yml" in file.name)
+    names = (file.name.removesuffix(".yml") for file in SHIPPED.iterdir() if ".yml" in file.name)
     return tuple(sorted(names))
 
 
@@ -219,12 +221,11 @@ def shipped(name: str) -> Reference:
     if name not in shipped_names():
         known = ", ".join(shipped_names())
         raise InvalidReferenceError(f"no reference of this name ships with Harborlight: {known}")
-    files = resources.files("harborlight") / "references"
-    about = yaml.safe_load((files / f"{name}.yml").read_text("utf-8"))
+    about = yaml.safe_load((SHIPPED / f"{name}.yml").read_text("utf-8"))
     reference = Reference(
         name=name,
         title=about["title"],
-        tasks=read_table((files / f"{name}.csv").read_bytes()),
+        tasks=read_table((SHIPPED / f"{name}.csv").read_bytes()),
         agent=about["agent"],
         model=about["model"],
         headline=Headline(**about["headline"]),

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from harborlight.labels import safe_label
 from harborlight.ledger.standing import RunStanding, TaskStanding
-from harborlight.reference import Reference, ReferenceTask
+from harborlight.reference import Reference, ReferenceTask, totals
 
 
 class Check(StrEnum):
@@ -85,7 +85,7 @@ def _against(
             same = _plain(mine) == _plain(other)
             reason = "" if same else f"{safe_label(mine)} here, {safe_label(other)} there"
             yield kind, Finding(same, reason)
-    errors = sum(task.errors for task in matched.values())
+    errors = totals(matched.values()).errors
     yield (
         Check.SAME_ERROR_RULE,
         Finding(

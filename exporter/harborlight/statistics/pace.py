@@ -65,7 +65,7 @@ class Pace:
 
 
 def pace(
-    run: RunStanding, at: float, prior: Mapping[str, Sequence[float]], before: Pace | None = None
+    run: RunStanding, at: float, prior: Mapping[str, tuple[float, ...]], before: Pace | None = None
 ) -> Pace:
     """The run's pace at ``at``.
 
@@ -131,7 +131,7 @@ def _goes_on(run: RunStanding) -> bool:
 
 
 def _simulated(
-    run: RunStanding, at: float, prior: Mapping[str, Sequence[float]]
+    run: RunStanding, at: float, prior: Mapping[str, tuple[float, ...]]
 ) -> dict[tuple[Method, Quantile], float]:
     running = tuple(
         (task.label, max(0.0, at - start)) for task in run.tasks for start in task.running_starts
@@ -141,7 +141,7 @@ def _simulated(
         running=running,
         waiting=waiting(run.tasks),
         workers=max(run.concurrency or 0, len(running), 1),
-        prior={label: tuple(durations) for label, durations in prior.items()},
+        prior=prior,
     )
     # One seed a run: from look to look the same luck, so that the estimate does not flicker.
     simulated = simulate(work, seed=zlib.crc32(run.label.encode("utf-8", "surrogatepass")))
@@ -165,7 +165,7 @@ def waiting(tasks: Sequence[TaskStanding]) -> tuple[str, ...]:
 
 def _preferred(
     run: RunStanding,
-    prior: Mapping[str, Sequence[float]],
+    prior: Mapping[str, tuple[float, ...]],
     ends: Mapping[tuple[Method, Quantile], float],
 ) -> Method | None:
     there = {method for method, _ in ends}

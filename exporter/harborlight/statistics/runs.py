@@ -8,9 +8,10 @@ from types import MappingProxyType
 
 from harborlight.ledger.ownership import AttemptState
 from harborlight.ledger.standing import RunStanding, TaskStanding
-from harborlight.reference import Reference, match_tasks
+from harborlight.reference import Reference, ReferenceTask, match_tasks
 from harborlight.statistics.comparability import Check, Finding, check
 from harborlight.statistics.comparison import Comparison, TaskResult, compare
+from harborlight.statistics.correctness import Count
 from harborlight.statistics.pace import Pace, pace
 
 
@@ -74,6 +75,14 @@ class Statistics:
             comparability=check(run, reference, matched),
             pace=before or Pace({}, {}, {}),
         )
+
+
+def complete_difference(task: TaskStanding, reference: ReferenceTask) -> float | None:
+    """The task's success ratio minus the reference's; None before its every attempt is scored."""
+    if not task.complete:
+        return None
+    ours = Count(task.passed, task.states[AttemptState.SCORED])
+    return ours.ratio - reference.count.ratio
 
 
 def _result(task: TaskStanding) -> TaskResult:

@@ -6,7 +6,8 @@ import csv
 import datetime
 import io
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 from rich.console import Group, RenderableType
@@ -110,12 +111,6 @@ def as_table(lines: Sequence[FaultLine], now: float) -> RenderableType:
 
 
 def _summary(lines: Sequence[FaultLine]) -> str:
-    counts = dict(_counts(lines))
-    return f"{len(lines)} faults: " + ", ".join(f"{n} {name}" for name, n in counts.items())
-
-
-def _counts(lines: Sequence[FaultLine]) -> Iterator[tuple[str, int]]:
-    for resolution in Resolution:
-        count = sum(1 for line in lines if line.resolution == resolution)
-        if count:
-            yield resolution, count
+    counts = Counter(line.resolution for line in lines)
+    became = [f"{counts[name]} {name}" for name in Resolution if counts[name]]
+    return f"{len(lines)} faults: " + ", ".join(became)

@@ -27,11 +27,11 @@ from harborlight.ledger.pools import PoolStanding
 from harborlight.ledger.replicas import ReplicaStanding
 from harborlight.ledger.standing import JobStanding, RunStanding, TaskStanding
 from harborlight.readings import Latency, Number, ReplicaInfo, ReplicaState, Total
-from harborlight.reference import Reference
+from harborlight.reference import Reference, totals
 from harborlight.snapshot import Snapshot
-from harborlight.statistics.correctness import Count
+from harborlight.statistics.correctness import Estimate
 from harborlight.statistics.pace import Method, Window
-from harborlight.statistics.runs import RunStatistics
+from harborlight.statistics.runs import RunStatistics, complete_difference
 from harborlight.views import catalogue as c
 from harborlight.views.catalogue import CATALOGUE, Kind, Metric
 
@@ -238,22 +238,16 @@ def _correctness(families: Families, run: RunStanding, statistics: RunStatistics
     add, label, found = families.add, run.label, statistics.comparison
     for (side, scope), estimate in found.sides.items():
         add(c.RUN_SUCCESS, estimate.value, label, side, scope)
-        for interval, bounds in estimate.intervals.items():
-            for bound, value in bounds.within(0, 1)._asdict().items():
-                add(c.RUN_SUCCESS_CI, value, label, side, scope, interval, bound)
-        for interval, why in estimate.undefined.items():
-            add(c.RUN_INTERVAL_UNDEFINED, 1, label, side, scope, interval, why)
+        _intervals(families, c.RUN_SUCCESS_CI, estimate, 0, label, side, scope)
+        _undefined(families, estimate, label, side, scope)
     if found.hard_bounds is not None:
         for bound, value in found.hard_bounds._asdict().items():
             add(c.RUN_HARD_BOUND, value, label, bound)
     add(c.RUN_FAULTS_AS_FAILURES, found.faults_as_failures, label)
     for scope, estimate in found.differences.items():
         add(c.RUN_DIFFERENCE, estimate.value, label, scope)
-        for interval, bounds in estimate.intervals.items():
-            for bound, value in bounds.within(-1, 1)._asdict().items():
-                add(c.RUN_DIFFERENCE_CI, value, label, scope, interval, bound)
-        for interval, why in estimate.undefined.items():
-            add(c.RUN_INTERVAL_UNDEFINED, 1, label, "difference", scope, interval, why)
+        _intervals(families, c.RUN_DIFFERENCE_CI, estimate, -1, label, scope)
+        _undefined(families, estimate, label, "difference", scope)
     add(c.RUN_PROJECTED, found.projected, label)
     for scope, tasks in found.matched_tasks.items():
         add(c.RUN_MATCHED_TASKS, tasks, label, scope)
@@ -267,6 +261,20 @@ def _correctness(families: Families, run: RunStanding, statistics: RunStatistics
         _reference(families, run, statistics.reference, statistics)
 
 
+def _intervals(
+    families: Families, metric: Metric, estimate: Estimate, least: float, *labels: str
+) -> None:
+    """Its intervals' bounds, cut off at what can be: ``least`` to 1."""
+    for interval, bounds in estimate.intervals.items():
+        for bound, value in bounds.within(least, 1)._asdict().items():
+            families.add(metric, value, *labels, interval, bound)
+
+
+def _undefined(families: Families, estimate: Estimate, *labels: str) -> None:
+    for interval, why in estimate.undefined.items():
+        families.add(c.RUN_INTERVAL_UNDEFINED, 1, *labels, interval, why)
+
+
 def _reference(
     families: Families, run: RunStanding, reference: Reference, statistics: RunStatistics
 ) -> None:
@@ -278,9 +286,7 @@ def _reference(
         ("reference", len(statistics.unmatched)),
     ):
         add(c.RUN_REFERENCE_TASKS, tasks, label, match)
-    attempts = sum(task.attempts for task in matched.values())
-    passed = sum(task.passed for task in matched.values())
-    errors = sum(task.errors for task in matched.values())
+    attempts, passed, errors = totals(matched.values())
     add(c.RUN_REFERENCE_ATTEMPTS, passed, label, "passed")
     add(c.RUN_REFERENCE_ATTEMPTS, attempts - passed - errors, label, "failed")
     add(c.RUN_REFERENCE_ATTEMPTS, errors, label, "error")
@@ -300,9 +306,7 @@ def _task(
     if reference is not None:
         add(c.TASK_REFERENCE_ATTEMPTS, reference.attempts, run, label)
         add(c.TASK_REFERENCE_PASSED, reference.passed, run, label)
-        if task.complete:
-            ours = Count(task.passed, task.states[AttemptState.SCORED])
-            add(c.TASK_DIFFERENCE, ours.ratio - reference.count.ratio, run, label)
+        add(c.TASK_DIFFERENCE, complete_difference(task, reference), run, label)
 
 
 def _job(families: Families, job: JobStanding) -> None:

@@ -17,6 +17,7 @@ from harborlight.ledger.standing import JobStanding, RunStanding, TaskStanding
 from harborlight.readings import Number, ReplicaState
 from harborlight.reference import ReferenceTask
 from harborlight.snapshot import Snapshot
+from harborlight.statistics.runs import complete_difference
 from harborlight.views import terminal_statistics
 from harborlight.views.terminal_text import open_table, time_of_day
 
@@ -204,10 +205,8 @@ def _compared(task: TaskStanding, reference: ReferenceTask | None) -> tuple[Text
     if reference is None:
         return Text("·"), Text("·")
     there = Text(f"{reference.passed}/{reference.attempts}")
-    if not task.complete:
-        return there, Text("·")
-    ours = task.passed / task.states[AttemptState.SCORED]
-    return there, Text(f"{100 * (ours - reference.count.ratio):+.0f}")
+    difference = complete_difference(task, reference)
+    return there, Text("·" if difference is None else f"{100 * difference:+.0f}")
 
 
 class _OpenFaults:

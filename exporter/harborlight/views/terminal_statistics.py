@@ -11,14 +11,13 @@ from rich.text import Text
 from harborlight.labels import safe_label
 from harborlight.ledger.ownership import AttemptState
 from harborlight.ledger.standing import RunStanding
-from harborlight.reference import Reference
+from harborlight.reference import Reference, totals
 from harborlight.statistics.comparison import Comparison, Scope, Side
 from harborlight.statistics.correctness import Estimate, IntervalKind
 from harborlight.statistics.pace import HOUR, Method, Pace, Quantile, Window
 from harborlight.statistics.runs import RunStatistics
 from harborlight.views.terminal_text import open_table, time_of_day
 
-_SCOPES = {Scope.ATTEMPTED: "attempted", Scope.COMPLETE: "complete", Scope.FULL: "all"}
 _QUIET = "bright_black"
 
 
@@ -115,7 +114,7 @@ def _table(statistics: RunStatistics, reference: Reference) -> Table:
         if ours is None or theirs is None or difference is None:
             continue
         table.add_row(
-            Text(f"{ours.tasks} {_SCOPES[scope]}"),
+            Text(f"{ours.tasks} {scope}"),
             Text(_with_half(ours)),
             Text(_with_half(theirs)),
             Text(_points(difference)),
@@ -150,9 +149,7 @@ def _about_both(run: RunStanding, statistics: RunStatistics) -> Iterator[Text]:
 def _counts(found: Comparison) -> Iterator[Text]:
     """What of the reference is compared with, and where that leads."""
     matched = found.matched
-    attempts = sum(task.attempts for task in matched.values())
-    passed = sum(task.passed for task in matched.values())
-    errors = sum(task.errors for task in matched.values())
+    attempts, passed, errors = totals(matched.values())
     counts = f"The reference on the {len(matched)} tasks of both: {passed} of {attempts} passed"
     if errors:
         counts += f" ({passed} of {attempts - errors} with a verdict)"
