@@ -675,7 +675,8 @@ def _metrics(arguments: argparse.Namespace) -> int:
     reader = _Reader(arguments)
     if arguments.data_dir is None and reader.reads_jobs:
         print(
-            "harborlight: read once, without a ledger: trials that Harbor retried are missing",
+            "harborlight: read once, without a ledger: of trials that Harbor retried its log tells "
+            "no more than the exceptions",
             file=sys.stderr,
         )
     _, page, _ = Page(reader.look(), tasks=arguments.tasks).render("text/plain")
@@ -819,7 +820,7 @@ _DEMO_TEXT = """\
 Harborlight demo: a REPLAY, not a measurement. It writes Harbor job directories of a run of 63 tasks
 x 5 attempts with the officially published rewards and durations of Terminal-Bench 4.0, sped up,
 with some container, API and verifier faults, retries, a Ctrl-C and a regrade put in. Faults that
-Harbor retries leave no trace but a count of retries: it deletes their directories at once.
+Harbor retries leave a line in its log and no more: it deletes their directories at once.
 
   metrics   http://{address}/metrics
   status    {program} status --data-dir {ledger} --reference {reference} --watch

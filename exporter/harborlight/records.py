@@ -91,7 +91,9 @@ class TrialRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     only with the result). ``source_trial`` is the execution a regrade derives
     from. ``verdict_at`` is when the verifier gave its reward. ``reward_valid``
     is Harbor's own verdict on the reward; ``exceptions`` are type names only. ``phase`` is what an
-    open execution does, where the recorder tells ("" otherwise).
+    open execution does, where the recorder tells ("" otherwise). ``retry``: it is the so manieth
+    execution of its trial, which Harbor retried, and only the job's log tells of it (0 otherwise);
+    ``reward_valid`` is then whether a reward would have been.
     Durations are seconds; ``None`` means that the phase did not run.
     """
 
@@ -114,6 +116,7 @@ class TrialRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     exceptions: tuple[str, ...] = ()
     verification_off: bool = False
     phase: str = ""
+    retry: int = 0
     unreadable: bool = False
     separate_verifier: bool = False
     environment_seconds: float | None = None

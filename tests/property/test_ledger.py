@@ -17,7 +17,7 @@ from harborlight.ledger.runs import RunDefinition
 from harborlight.ledger.standing import RunStanding
 from harborlight.records import JobRecord, TaskRef, TrialRecord
 from harborlight.sources.observation import JobSighting, Observation
-from support.records import DIGEST, OTHER_DIGEST, job_record, plan, trial
+from support.records import DIGEST, OTHER_DIGEST, job_record, logged, plan, trial
 
 TASKS = (TaskRef("set", "one"), TaskRef("set", "two"))
 RULES = Rules(runs=(RunDefinition("run", jobs=("main", "again")),))
@@ -72,6 +72,11 @@ def _trials(draw: st.DrawFn) -> list[TrialRecord]:
         )
         key = record.execution or f"{job}/{name}"
         records[key] = record
+    for job in ("main", "again"):
+        for number in range(1, 1 + draw(st.integers(0, 3))):
+            kind = draw(st.sampled_from(["ApiError", "ApiError", "ValueError"]))
+            record = logged("x", number, kind, job=job, task=TASKS[0])
+            records[record.execution] = record
     return list(records.values())
 
 

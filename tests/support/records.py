@@ -50,6 +50,25 @@ def trial(
     return replace(record, **fields)
 
 
+def logged(
+    name: str, number: int, exception: str = "ApiError", *, job: str = "job", **fields: Any
+) -> TrialRecord:
+    """The ``number``-th execution of a trial, retried by Harbor, as only the job's log tells it."""
+    record = TrialRecord(
+        job_id=job,
+        name=name,
+        execution=f"{job}/{name}#{number}",
+        task=TASK,
+        digest=DIGEST,
+        agent="agent",
+        model="model",
+        exceptions=(exception,),
+        reward_valid=exception == "ValueError",
+        retry=number,
+    )
+    return replace(record, **fields)
+
+
 def plan(count: int, task: TaskRef = TASK, digest: str = DIGEST, **fields: Any) -> PlannedTrial:
     return replace(PlannedTrial(task, digest, "agent", "model", count), **fields)
 

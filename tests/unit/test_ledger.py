@@ -23,6 +23,7 @@ from support.records import (
     TASK,
     Watched,
     job_record,
+    logged,
     plan,
     states,
     trial,
@@ -446,6 +447,98 @@ class TestCounters:
         assert watched.counter("main", "run_verdicts_total", "passed") == 2
         watched.ledger.configure(Rules())
         assert watched.counter("main", "run_verdicts_total", "passed") == 1
+
+
+class TestLoggedRetries:
+    """Executions that only the job's log tells of; ``ApiError`` voids a reward."""
+
+    def test_they_are_faults_that_harbor_retried(self) -> None:
+        watched = Watched()
+        watched.see(
+            job_record("job", plan(1), max_retries=2),
+            logged("a", 1),
+            logged("a", 2),
+            trial("a", "e3", reward=1.0),
+        )
+        run = watched.run()
+        assert states(run) == "1/0/0/0/0"
+        assert run.resolutions == {Resolution.RETRIED: 2}
+        assert watched.counter("job", "run_faults_total", "unknown", "serving") == 2
+        assert watched.counter("job", "run_verdicts_total", "passed") == 1
+
+    def test_a_reward_may_have_been_lost(self) -> None:
+        """Harbor holds rewards beside types that it does not know for valid, and retries them."""
+        watched = Watched()
+        record = job_record("job", plan(1), max_retries=2)
+        watched.see(record, logged("a", 1, "ValueError"))
+        assert states(watched.run()) == "0/0/1/0/0"  # nothing says that anything was lost
+        watched.see(record, trial("a", "e2", reward=1.0))
+        assert states(watched.run()) == "1/0/0/0/0"
+        assert watched.run().resolutions == {}
+        watched.see(record, logged("a", 1, "ValueError"))
+        for metric in ("run_verdicts_total", "run_verdicts_discarded_total"):
+            assert watched.counter("job", metric, "unknown") == 1
+        assert watched.counter("job", "run_verdicts_discarded_total", "passed") == 0
+
+    @pytest.mark.parametrize("log_first", [True, False])
+    def test_one_that_was_seen_is_not_told_of_again(self, log_first: bool) -> None:
+        """Its result was caught before Harbor deleted it: one fault, counted once."""
+        watched = Watched()
+        record = job_record("job", plan(1), max_retries=2)
+        seen = trial("a", "e1", at=50.0, exceptions=("ApiError",))
+        last = trial("a", "e3", at=150.0, exceptions=("ApiError",))
+        lines = (logged("a", 1), logged("a", 2))
+        first, second = (lines, (seen,)) if log_first else ((seen,), lines)
+        watched.see(record, last, *first)
+        watched.see(record, *second)
+        assert watched.run().resolutions == {Resolution.RETRIED: 2, Resolution.OPEN: 1}
+        counted = watched.ledger.counters()["job"]["run_faults_total"]
+        assert sum(counted.values()) == 3
+        watched.see(record, last, seen, *lines)
+        assert watched.run().resolutions == {Resolution.RETRIED: 2, Resolution.OPEN: 1}
+        assert sum(watched.ledger.counters()["job"]["run_faults_total"].values()) == 3
+
+    def test_one_that_was_seen_stands_for_the_line_with_its_exceptions(self) -> None:
+        watched = Watched()
+        watched.see(
+            job_record("job", plan(1), max_retries=2),
+            logged("a", 1, "ApiError"),
+            logged("a", 2, "RateLimitError"),
+            trial("a", "e2", at=50.0, exceptions=("RateLimitError",)),
+            trial("a", "e3", at=150.0, reward=1.0),
+        )
+        (task,) = watched.run().tasks
+        assert {f.exception_type for f in task.faults} == {"ApiError", "RateLimitError"}
+
+    def test_the_last_execution_stands_for_no_line(self) -> None:
+        """It has the same exception as the two before it: three faults."""
+        watched = Watched()
+        watched.see(
+            job_record("job", plan(1), max_retries=2),
+            *(logged("a", 1), logged("a", 2)),
+            trial("a", "e3", exceptions=("ApiError",)),
+        )
+        assert watched.run().resolutions == {Resolution.RETRIED: 2, Resolution.OPEN: 1}
+
+    def test_in_back_off_the_one_that_was_seen_is_the_one_of_the_log(self) -> None:
+        watched = Watched()
+        record = job_record("job", plan(1), max_retries=2)
+        watched.see(record, trial("a", "e1", exceptions=("ApiError",)), listing=frozenset({"a"}))
+        watched.see(record, logged("a", 1), listing=frozenset())
+        assert states(watched.run()) == "0/1/0/0/0"
+        assert sum(watched.run().resolutions.values()) == 1
+
+    def test_of_a_trial_before_a_resume_nothing_else_is_left(self) -> None:
+        """Its name will not come back: it holds no slot of the plan and runs no more."""
+        watched = Watched()
+        watched.see(
+            job_record("job", plan(1), max_retries=2, incarnation=500.0),
+            logged("a", 1),
+            trial("b", at=600.0),
+            held=True,
+        )
+        assert states(watched.run()) == "0/1/0/0/0"
+        assert watched.run().resolutions == {Resolution.PENDING: 1}
 
 
 class TestTargets:

@@ -31,7 +31,9 @@ Amounts = dict[tuple[str, tuple[str, ...]], float]
 
 
 def result_label(record: TrialRecord, rules: TaskRules) -> str:
-    """The ``result`` of a valid verdict."""
+    """The ``result`` of a valid verdict, ``unknown`` where not even that there was one is known."""
+    if record.retry:
+        return "unknown"
     return "passed" if passed(record, rules.reward) else "failed"
 
 
@@ -44,7 +46,7 @@ def add_execution(
     with the source.
     """
     match outcome(record, rules.reward.invalid_exceptions):
-        case Outcome.SCORED:
+        case Outcome.SCORED | Outcome.UNKNOWN:
             _add(amounts, (VERDICTS, (result_label(record, rules),)), 1)
         case Outcome.FAULT | Outcome.OPEN if not copied_fault:
             cause = cause_of(record, rules.causes)

@@ -233,20 +233,27 @@ class Ledger:
         if old is not None and _is_older(record, old.record):
             return
         self._note(record)
-        fresh = Execution(record, counted=counted)
+        present = not record.retry
+        fresh = Execution(record, present, counted=counted)
         if old is not None and (record.execution or old.record.started_at == record.started_at):
-            fresh = replace(old, record=record, present=True)
+            fresh = replace(old, record=record, present=present)
         if any(_overtakes(execution.record, fresh.record) for execution in executions.values()):
             return  # a stale copy of what has a result already
         started = executions.get("")
         if started is not None and _overtakes(record, started.record):
             self._drop_trial((record.job_id, record.name, ""))
         job = self._jobs.get(record.job_id)
+        told = [e for e in in_order(executions.values(), job) if e.record.retry]
         chain = in_order({**executions, record.execution: fresh}.values(), job)
+        for execution in told:
+            if execution not in chain:
+                # It is this one that the log told of. What was counted is not counted again.
+                fresh = replace(fresh, counted=fresh.counted | execution.counted)
+        chain = [fresh if execution.record is record else execution for execution in chain]
         for execution in chain[:-1]:
             # A directory shows a trial's last execution only.
             self._set_trial(_key(execution.record), replace(execution, present=False))
-        if fresh is chain[-1] or fresh not in chain:
+        if fresh not in chain[:-1]:
             self._set_trial(_key(record), fresh)
 
     def _take_listing(self, job_id: str, listing: frozenset[str]) -> None:
@@ -256,10 +263,11 @@ class Ledger:
                     if execution.present:
                         key = (job_id, name, execution_id)
                         self._set_trial(key, replace(execution, present=False))
-            elif executions and not any(e.present for e in executions.values()):
-                last = in_order(executions.values(), self._jobs.get(job_id))[-1]
-                key = (job_id, name, last.record.execution)
-                self._set_trial(key, replace(last, present=True))
+            elif not any(e.present for e in executions.values()):
+                chain = in_order(executions.values(), self._jobs.get(job_id))
+                if chain and not chain[-1].record.retry:
+                    last = replace(chain[-1], present=True)
+                    self._set_trial((job_id, name, last.record.execution), last)
 
     def _set_trial(self, key: TrialKey, execution: Execution) -> None:
         job_id, name, execution_id = key
@@ -384,10 +392,12 @@ class Ledger:
             counted = execution.counted
             if account not in counted:
                 job = jobs.get(record.job_id)
-                if not record.execution:
+                if not record.execution or record.retry:
                     chains = chains or _chains(members, jobs)
-                    if execution not in chains[key[:2]] or not is_final(execution, job):
+                    if execution not in chains[key[:2]]:
                         continue
+                if not record.execution and not is_final(execution, job):
+                    continue
                 source = self._by_id.get(record.source_trial or "")
                 accounts.add_execution(
                     amounts, record, rules, copied_fault=is_copied_fault(record, source)
@@ -397,7 +407,8 @@ class Ledger:
             if (
                 mark not in counted
                 and record.execution
-                and outcome(record, rules.reward.invalid_exceptions) is Outcome.SCORED
+                and outcome(record, rules.reward.invalid_exceptions)
+                in (Outcome.SCORED, Outcome.UNKNOWN)
             ):
                 chains = chains or _chains(members, jobs)
                 if chains[key[:2]][-1].record is not record:

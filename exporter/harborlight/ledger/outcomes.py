@@ -9,12 +9,17 @@ from harborlight.records import TrialRecord
 
 
 class Outcome(StrEnum):
-    """How a trial ended. ``OPEN``: Harbor has not written a result yet."""
+    """How a trial ended. ``OPEN``: Harbor has not written a result yet.
+
+    ``UNKNOWN``: Harbor retried it, and took back a verdict if there was one. Only the job's log
+    tells of it, by an exception that would have left a reward valid.
+    """
 
     OPEN = "open"
     SCORED = "scored"
     FAULT = "fault"
     UNVERIFIED = "unverified"
+    UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +40,7 @@ def outcome(record: TrialRecord, invalid_exceptions: frozenset[str] = frozenset(
     if record.open:
         return Outcome.OPEN
     if record.reward_valid and invalid_exceptions.isdisjoint(record.exceptions):
-        return Outcome.SCORED
+        return Outcome.UNKNOWN if record.retry else Outcome.SCORED
     if record.verification_off and not record.exceptions and not record.unreadable:
         return Outcome.UNVERIFIED
     return Outcome.FAULT

@@ -233,13 +233,15 @@ def in_order(chain: Iterable[Execution], job: Job | None) -> list[Execution]:
     """One trial name's executions, oldest first.
 
     What stands open beside a result is a retry only if it began after that and Harbor retries
-    such a result: nothing else brings a name back. Otherwise it is a copy, and left out.
+    such a result: nothing else brings a name back. Otherwise it is a copy, and left out. Of what
+    only the log tells, as much is left out as was seen otherwise.
     """
     items = list(chain)
-    if len(items) == 1:
+    logged = [e for e in items if e.record.retry]
+    if len(items) == 1 and not logged:
         return items
     closed = sorted(
-        (e for e in items if e.record.execution),
+        (e for e in items if e.record.execution and not e.record.retry),
         key=lambda e: (e.record.started_at or 0.0, e.record.execution),
     )
     rest = [e for e in items if not e.record.execution]
@@ -248,7 +250,41 @@ def in_order(chain: Iterable[Execution], job: Job | None) -> list[Execution]:
         ended = max(e.record.finished_at or e.record.started_at or 0.0 for e in closed)
         retried = job is not None and will_retry(last.exceptions, job.record)
         rest = [e for e in rest if retried and (e.record.started_at or 0.0) > ended]
-    return closed + rest
+    return _only_logged(logged, closed, rest, job) + closed + rest
+
+
+def _only_logged(
+    logged: list[Execution], closed: list[Execution], rest: list[Execution], job: Job | None
+) -> list[Execution]:
+    """The retried executions of one trial that nothing but the job's log tells of.
+
+    Each retried execution has one line in the log. Those that were seen otherwise stand for lines
+    with their exceptions, else for any. A trial of which nothing else is known may have lost a
+    verdict or not: that is left open until it is run again.
+    """
+    if not logged:
+        return []
+    logged.sort(key=lambda e: e.record.retry)
+    if not closed and not rest:
+        return [e for e in logged if outcome(e.record) is not Outcome.UNKNOWN]
+    seen = closed if rest or _was_removed(closed[-1], job) else closed[:-1]
+    surplus = len(logged) - max(0, logged[-1].record.retry - len(seen))
+    for exceptions in [e.record.exceptions for e in reversed(seen)]:
+        same = next((e for e in logged if e.record.exceptions == exceptions), None)
+        if surplus > 0 and same is not None:
+            logged.remove(same)
+            surplus -= 1
+    return logged[max(0, surplus) :]
+
+
+def _was_removed(execution: Execution, job: Job | None) -> bool:
+    """Whether Harbor took an ended execution's directory away to try again."""
+    return (
+        not execution.present
+        and job is not None
+        and job.present
+        and not _restarted_since(execution.record, job)
+    )
 
 
 def is_copied_fault(record: TrialRecord, source: TrialRecord | None) -> bool:
@@ -298,6 +334,7 @@ def _in_back_off(execution: Execution, job: Job | None) -> bool:
         job is not None
         and not execution.present
         and not execution.dead
+        and not execution.record.retry  # perhaps of before a resume, and never run again
         and not job.state.ended
         and will_retry(execution.record.exceptions, job.record)
         and not _restarted_since(execution.record, job)
@@ -311,6 +348,8 @@ def holds_slot(last: Execution, state: TrialState, job: Job | None) -> bool:
     """
     if state is TrialState.RUNNING or job is None:
         return True
+    if last.record.retry:
+        return False
     restarted = _restarted_since(last.record, job)
     return not restarted or (last.present and not last.record.unreadable)
 

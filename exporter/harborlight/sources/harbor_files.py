@@ -323,6 +323,19 @@ def _has_valid_reward(exception: _Exception) -> bool:
     return policy_for(exception.exception_type, given).has_valid_reward
 
 
+def leave_reward_valid(exceptions: Iterable[str]) -> bool:
+    """Whether a reward given beside exceptions of these types counts, by Harbor's error policy."""
+    return all(policy_for(name).has_valid_reward for name in exceptions)
+
+
+def trial_name_stem(task_name: str) -> str:
+    """What the names of a task's trials begin with, before ``__`` and seven random characters.
+
+    Harbor's own rule (``TrialConfig.generate_trial_name``).
+    """
+    return task_name.rpartition("/")[2][:32].rstrip("_-")
+
+
 def _total[N: (int, float)](values: Iterable[N | None]) -> N | None:
     known = [value for value in values if value is not None]
     return sum(known[1:], known[0]) if known else None

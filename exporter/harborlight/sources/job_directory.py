@@ -26,13 +26,16 @@ from harborlight.sources.harbor_files import (
     JobResult,
     TrialLock,
     assemble_job,
+    leave_reward_valid,
     read_job_config,
     read_job_lock,
     read_job_result,
     read_trial_config,
     read_trial_lock,
     read_trial_result,
+    trial_name_stem,
 )
+from harborlight.sources.job_log import JobLog, LoggedRetry
 from harborlight.sources.observation import JobSighting, Observation, Problem
 from harborlight.sources.processes import LogHolders
 from harborlight.sources.recorder_file import RecorderFile
@@ -145,6 +148,7 @@ class _JobDirectory:
     lock: _File[JobLock]
     result: _File[JobResult]
     recorder: RecorderFile
+    job_log: JobLog
     trials: dict[str, _Trial] = field(default_factory=dict)
     listed: Signature | None = None
     listed_at: float = 0.0
@@ -168,6 +172,7 @@ class _JobDirectory:
             lock=_File(f"{path}/lock.json", read_job_lock),
             result=_File(f"{path}/result.json", read_job_result),
             recorder=RecorderFile(path),
+            job_log=JobLog(path),
         )
 
     def was_cleared(self) -> bool:
@@ -243,8 +248,11 @@ class JobDirectorySource:
         for directory in self._directories.values():
             unsettled += self._look_at_job(directory, now)
             before = len(trials)
+            # Before what else tells of an execution: its end is written before its retry.
+            directory.job_log.read_on(now)
             unsettled += self._look_at_trials(directory, now, elapsed, trials, failures)
             trials += self._recorded(directory)
+            trials += self._retried(directory, now, settled=elapsed is None)
             if progress is not None and len(trials) > before:
                 progress(len(trials))
         jobs = self._sightings(held)
@@ -401,6 +409,59 @@ class JobDirectorySource:
                 )
                 records.append(trial.config_record)
         return records
+
+    def _retried(self, directory: _JobDirectory, now: float, *, settled: bool) -> list[TrialRecord]:
+        """The executions that only the job's log tells of, as soon as nothing else can any more.
+
+        No more lines are believed than retries that Harbor counted: a trial's own output is in the
+        log, too. ``settled``: there is nothing to wait for.
+        """
+        job_log, result = directory.job_log, directory.result.value
+        if not job_log.pending or result is None:
+            return []
+        records: list[TrialRecord] = []
+        waiting: list[LoggedRetry] = []
+        for retry in job_log.pending:
+            record = None
+            if retry.number > directory.recorder.ended[retry.trial]:
+                fresh = not settled and abs(now - retry.seen) < self._settle
+                if job_log.taken >= result.n_retries or fresh:
+                    waiting.append(retry)
+                    continue
+                record = self._retried_trial(directory, retry)
+                if record is None:
+                    waiting.append(retry)
+                    continue
+                records.append(record)
+            job_log.taken += 1
+        job_log.pending = waiting
+        return records
+
+    def _retried_trial(self, directory: _JobDirectory, retry: LoggedRetry) -> TrialRecord | None:
+        """What is known of an execution that was retried, None where not even its task is."""
+        trial = None
+        if retry.trial in directory.trials:
+            trial = self._configured_trial(directory, retry.trial)
+        if trial is None:
+            trial = _planned_trial(directory, retry.trial)
+        if trial is None:
+            return None
+        return replace(
+            trial,
+            execution=f"{trial.job_id}/{retry.trial}#{retry.number}",
+            exceptions=retry.exceptions,
+            reward_valid=leave_reward_valid(retry.exceptions),
+            retry=retry.number,
+        )
+
+    def _configured_trial(self, directory: _JobDirectory, dirname: str) -> TrialRecord | None:
+        """Who the trial of a directory is, by its configuration."""
+        folder = f"{directory.path}/{dirname}"
+        try:
+            record = read_trial_config(read_stable(f"{folder}/config.json", TRIAL_FILE_LIMIT)[0])
+        except (OSError, ReadError, FileError):
+            return None
+        return self._completed(directory, folder, record)
 
     def _is_done_elsewhere(self, here: _JobDirectory, dirname: str, job_id: str) -> bool:
         """Whether another directory of the job has this trial's result.
@@ -683,6 +744,30 @@ class JobDirectorySource:
             incarnation=config.signature.mtime_ns / 1e9 if config.signature else None,
             result_written=result.signature.mtime_ns / 1e9 if result.signature else None,
         )
+
+
+def _planned_trial(directory: _JobDirectory, name: str) -> TrialRecord | None:
+    """The planned trial that a name can only be of; None where there are none or several."""
+    lock = directory.lock.value
+    stem = name.rpartition("__")[0]
+    found = [
+        entry
+        for entry in (lock.plan if lock is not None else ())
+        if entry.source_trial is None and trial_name_stem(entry.task.name) == stem
+    ]
+    if len(found) != 1 or not directory.job_id:
+        return None
+    (entry,) = found
+    return TrialRecord(
+        job_id=directory.job_id,
+        name=name,
+        execution="",
+        task=entry.task,
+        digest=entry.digest,
+        agent=entry.agent,
+        model=entry.model,
+        model_label=entry.model,
+    )
 
 
 def _is_dead(directory: _JobDirectory) -> bool:

@@ -6,8 +6,7 @@ next recording begins on a new line. Whatever line cannot be read is left out, t
 
 from __future__ import annotations
 
-import os
-import stat
+from collections import Counter
 from typing import Final
 
 import msgspec
@@ -17,9 +16,7 @@ from harborlight.process_identity import Identity, lives
 from harborlight.recorder import FILE_NAME, FORMAT, MAX_LINE_BYTES
 from harborlight.records import TrialRecord
 from harborlight.sources.harbor_files import FileError, read_trial_result
-
-MAX_BYTES_A_LOOK: Final = 32 * 1024 * 1024
-"""Read at most so much at once: of a longer file the rest comes with the next looks."""
+from harborlight.sources.tail import Tail
 
 _START_SECONDS: Final = 60.0
 """The recording begins at most so long before Harbor writes the job's configuration."""
@@ -54,16 +51,15 @@ class RecorderFile:
 
     ``process``: the Harbor process that wrote last, None where its job ended well; ``last``: when
     it last wrote something. ``phases``: of each open trial by its name, and since when.
+    ``ended``: how many executions of each trial came to their end.
     """
 
     def __init__(self, job_directory: str) -> None:
-        self._path = f"{job_directory}/{FILE_NAME}"
-        self._inode = 0
-        self._offset = 0
-        self._rest = b""
+        self._tail = Tail(f"{job_directory}/{FILE_NAME}", MAX_LINE_BYTES)
         self.process: Identity | None = None
         self.last = 0.0
         self.phases: dict[str, tuple[str, float]] = {}
+        self.ended: Counter[str] = Counter()
 
     def read_on(self) -> list[TrialRecord]:
         """The executions that ended since the last look, in the recorder's order.
@@ -71,7 +67,7 @@ class RecorderFile:
         Their job's name and what only the directory tells are not in them.
         """
         records = []
-        for line in self._new_lines():
+        for line in self._tail.read_on():
             try:
                 event = _event.decode(line)
             except (msgspec.DecodeError, RecursionError, ValueError):
@@ -108,33 +104,11 @@ class RecorderFile:
                 self.process = None
             case "end":
                 self.phases.pop(event.trial, None)
+                self.ended[event.trial] += 1
                 return _record(event)
             case kind if kind in _PHASES:
                 self.phases[event.trial] = (_PHASES[kind], event.at)
         return None
-
-    def _new_lines(self) -> list[bytes]:
-        """Whole lines beyond what was read; from the beginning where the file is another one."""
-        try:
-            file = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        except OSError:
-            return []
-        try:
-            status = os.fstat(file)
-            if not stat.S_ISREG(status.st_mode):
-                return []
-            if status.st_ino != self._inode or status.st_size < self._offset:
-                self._inode, self._offset, self._rest = status.st_ino, 0, b""
-            data = os.pread(file, MAX_BYTES_A_LOOK, self._offset)
-        except OSError:
-            return []
-        finally:
-            os.close(file)
-        self._offset += len(data)
-        *lines, self._rest = (self._rest + data).split(b"\n")
-        if len(self._rest) > MAX_LINE_BYTES:
-            self._rest = b"?"  # no line of the recorder's; what it goes on with is none either
-        return [line for line in lines if line and len(line) <= MAX_LINE_BYTES]
 
 
 def _record(event: _Event) -> TrialRecord | None:

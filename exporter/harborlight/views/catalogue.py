@@ -127,14 +127,16 @@ RUN_VERDICTS = _define(
     C,
     "run_verdicts_total",
     "run result",
-    "Valid verdicts recorded, once an execution, those of regrades and retried trials included.",
+    "Valid verdicts recorded, once an execution, those of regrades and retried trials included; "
+    "`unknown` as below.",
 )
 RUN_DISCARDED = _define(
     "run",
     C,
     "run_verdicts_discarded_total",
     "run result",
-    "Valid verdicts that Harbor deleted by retrying the trial, as far as they were seen.",
+    "Valid verdicts that Harbor deleted by retrying the trial; `unknown` where only its log tells, "
+    "by an exception that would have left a reward valid.",
 )
 RUN_FAULTS_TOTAL = _define(
     "run",
