@@ -28,7 +28,7 @@ class Snapshot:
 
     ``counters``: run label -> metric -> label values -> value. ``statistics``: by run label.
     ``version`` changes with whatever the ledger knows, so an equal one means equal runs, jobs and
-    pools; of the statistics only the pace changes with time alone.
+    pools; of the statistics, where there are any, only the pace changes with time alone.
     """
 
     version: int

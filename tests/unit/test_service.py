@@ -202,6 +202,23 @@ def test_statistics_that_break_down_cost_only_themselves(
     assert page.value("harborlight_run_success_ratio", scope="attempted") == 1
 
 
+def test_statistics_come_back_although_nothing_happened(
+    disk: Disk, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the run and of its tasks, of which the reference passed 1 of 5 attempts."""
+    reference = Reference("r", "R", {"task": ReferenceTask("task", 1, 5)})
+    service = Service(Ledger(disk), [jobs], statistics=Statistics(default=reference))
+    jobs.score("a")
+    with monkeypatch.context() as patch:
+        patch.setattr(Statistics, "of", lambda *_: 1 / 0)
+        service.refresh()
+    assert shown(service).find(DIFFERENCE) == []
+    service.refresh()
+    page = shown(service)
+    assert page.value(DIFFERENCE, scope="attempted") == pytest.approx(1 - 1 / 5)
+    assert page.value("harborlight_task_reference_attempts") == 5
+
+
 def test_a_reload_takes_over_the_references(service: Service, jobs: Jobs) -> None:
     """Also where no job changed: what was compared with another reference is not shown again."""
     jobs.score("a")

@@ -9,7 +9,7 @@ import re
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from prometheus_client import PROCESS_COLLECTOR
 from prometheus_client.core import Metric as Family
@@ -27,7 +27,7 @@ from harborlight.ledger.pools import PoolStanding
 from harborlight.ledger.replicas import ReplicaStanding
 from harborlight.ledger.standing import JobStanding, RunStanding, TaskStanding
 from harborlight.readings import Latency, Number, ReplicaInfo, ReplicaState, Total
-from harborlight.reference import Reference, totals
+from harborlight.reference import Reference, ReferenceTask, totals
 from harborlight.snapshot import Snapshot
 from harborlight.statistics.correctness import Estimate
 from harborlight.statistics.pace import Method, Window
@@ -60,8 +60,18 @@ _TOKEN_KINDS: Final = ("input", "cached_input", "output")
 _RESULTS: Final = ("passed", "failed")
 
 Encoder = Callable[[Collector], bytes]
-TaskParts = dict[tuple[str, str], tuple[TaskStanding, dict[str, tuple[bytes, bytes]]]]
-"""The tasks as they stood and their encoded families, by run and task."""
+
+
+class TaskPart(NamedTuple):
+    """A task's encoded families by metric name, and what they were made from."""
+
+    task: TaskStanding
+    reference: ReferenceTask | None
+    families: dict[str, tuple[bytes, bytes]]
+
+
+TaskParts = dict[tuple[str, str], TaskPart]
+"""By the labels of run and task."""
 
 CounterTree = Mapping[str, Mapping[tuple[str, ...], float]]
 
@@ -124,7 +134,7 @@ def knowledge(snapshot: Snapshot, *, tasks: bool = True) -> Families:
             _correctness(families, run, statistics)
         if tasks:
             for task in run.tasks:
-                _task(families, run.label, task, statistics)
+                _task(families, run.label, task, _of_reference(statistics, task))
     for job in snapshot.jobs:
         _job(families, job)
     for pool in snapshot.pools:
@@ -292,8 +302,13 @@ def _reference(
     add(c.RUN_REFERENCE_ATTEMPTS, errors, label, "error")
 
 
+def _of_reference(statistics: RunStatistics | None, task: TaskStanding) -> ReferenceTask | None:
+    """What the run's reference has of its task."""
+    return statistics.comparison.matched.get(task.label) if statistics is not None else None
+
+
 def _task(
-    families: Families, run: str, task: TaskStanding, statistics: RunStatistics | None
+    families: Families, run: str, task: TaskStanding, reference: ReferenceTask | None
 ) -> None:
     add, label = families.add, task.label
     add(c.TASK_ATTEMPTS_TARGET, task.target if task.target_known else None, run, label)
@@ -302,7 +317,6 @@ def _task(
     add(c.TASK_ATTEMPTS_PASSED, task.passed, run, label)
     add(c.TASK_USUAL_DURATION, task.usual_duration, run, label)
     add(c.TASK_OLDEST_START, task.oldest_running_start, run, label)
-    reference = statistics.comparison.matched.get(label) if statistics is not None else None
     if reference is not None:
         add(c.TASK_REFERENCE_ATTEMPTS, reference.attempts, run, label)
         add(c.TASK_REFERENCE_PASSED, reference.passed, run, label)
@@ -423,7 +437,7 @@ class Page:
         self._wanted = {TEXT}
         if previous is not None:
             self._wanted |= previous.formats
-            if previous.snapshot.version == snapshot.version:
+            if _same_but_for_time(previous.snapshot, snapshot):
                 self._bodies, self._task_parts = previous.bodies, previous.tasks
 
     @property
@@ -491,14 +505,19 @@ class Page:
         for run in self.snapshot.runs:
             statistics = self.snapshot.statistics.get(run.label)
             for task in run.tasks:
-                key = (run.label, task.label)
+                key, reference = (run.label, task.label), _of_reference(statistics, task)
                 known = before.get(key)
-                if known is None or known[0] is not task:
+                if known is None or known.task is not task or known.reference is not reference:
                     families = Families()
-                    _task(families, run.label, task, statistics)
-                    known = (task, families.parts(encoder))
+                    _task(families, run.label, task, reference)
+                    known = TaskPart(task, reference, families.parts(encoder))
                 now[key] = known
-        return [parts for _, parts in now.values()]
+        return [part.families for part in now.values()]
+
+
+def _same_but_for_time(before: Snapshot, now: Snapshot) -> bool:
+    """Whether both know the same: statistics, which can break down, are in both or in neither."""
+    return before.version == now.version and before.statistics.keys() == now.statistics.keys()
 
 
 _WHOLE: Final = re.compile(rb"(?<=[0-9])\.0$", re.MULTILINE)
