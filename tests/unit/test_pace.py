@@ -81,6 +81,16 @@ def test_faults_end_and_regrades_do_not() -> None:
     assert found.scored[RUN] == pytest.approx(1 / 400)
 
 
+def test_what_is_dated_in_the_future_has_not_happened() -> None:
+    """One trial ran for 100 s; a clock that is ahead says of two that they end tomorrow."""
+    spans = (Span(0, 100), Span(100, 90_000), Span(95_000, 96_000))
+    ours = run(task("a", scored=3, spans=spans, scored_at=(100.0, 90_000.0, 96_000.0)))
+    found = pace(ours, 200, {})
+    # Trials run from 0 on, which is all of the last hour that there is.
+    assert found.scored == pytest.approx({HOUR: 1 / 200, RUN: 1 / 200})
+    assert found.terminal == found.scored
+
+
 def test_before_anything_ran() -> None:
     assert pace(run(task("a", queued=5)), 100, {}) == Pace({}, {}, {}, None, 100)
 

@@ -10,7 +10,6 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -73,15 +72,16 @@ def pace(
     same run, whose simulation may do for a while.
     """
     spans = [span for task in run.tasks for span in task.spans]
-    ended = [span.end for span in spans if span.end is not None]
-    scored_at = list(chain.from_iterable(task.scored_at for task in run.tasks))
+    # What a clock that is ahead dates in the future has not happened yet.
+    ended = [span.end for span in spans if span.end is not None and span.end <= at]
+    scored_at = [moment for task in run.tasks for moment in task.scored_at if moment <= at]
     active = active_seconds(spans, at)
     since = max(at - HOUR, min((span.start for span in spans), default=at))
     terminal, scored = (
         {
             window: count / seconds
             for window, count, seconds in (
-                (Window.HOUR, sum(since < moment <= at for moment in moments), at - since),
+                (Window.HOUR, sum(moment > since for moment in moments), at - since),
                 (Window.RUN, len(moments), active),
             )
             if seconds > 0
