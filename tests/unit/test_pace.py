@@ -17,8 +17,10 @@ from harborlight.statistics.pace import (
     Window,
     active_seconds,
     pace,
+    running_ages,
     waiting,
 )
+from support.records import Watched, job_record, trial
 from support.runs import ran, run, task
 
 HOUR, RUN = Window.HOUR, Window.RUN
@@ -177,6 +179,39 @@ def test_waiting_in_harbor_s_order() -> None:
         task("c", target=2, faulted=1, queued=1),
     ]
     assert waiting(tasks) == ("c", "a", "c", "a", "b")
+
+
+def test_ages_of_what_runs() -> None:
+    """A clock that is ahead makes no age below 0, and of two starts one is not known yet."""
+    tasks = [
+        task("a", running=[30.0, 110.0]),
+        task("b", running=[40.0, 0.0], running_starts=(40.0,)),
+        task("c", queued=1),
+    ]
+    assert running_ages(tasks, 100) == (("a", 70), ("a", 0), ("b", 60), ("b", 0))
+
+
+def test_a_running_attempt_of_unknown_start() -> None:
+    """One attempt took 10 s, the other one may just have begun, on the only worker."""
+    ours = run(
+        task("a", target=2, scored=1, running=[0.0], running_starts=(), **ran((0, 10))),
+        concurrency=1,
+    )
+    found = pace(ours, 10, {})
+    assert found.ends[Method.SIMULATION, Quantile.P50] == pytest.approx(10 + 10, rel=0.1)
+
+
+def test_attempts_of_tasks_that_are_not_seen_yet() -> None:
+    """Of a job without a lock: one of 101 attempts took 10 s, and one worker has 100 before it.
+
+    That all durations are off by one factor, which is not known yet, moves the middle a little.
+    """
+    watched = Watched()
+    job = job_record("job", plan=None, n_total=101, n_concurrent=1)
+    watched.see(job, trial("t", "e", reward=1.0, at=100.0), held=True)
+    found = pace(watched.run(), 100, {})
+    assert found.ends[POINT] == pytest.approx(100 + 1000)
+    assert found.ends[Method.SIMULATION, Quantile.P50] == pytest.approx(100 + 1000, rel=0.1)
 
 
 def test_more_running_than_the_jobs_say() -> None:

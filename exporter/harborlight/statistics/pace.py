@@ -24,6 +24,9 @@ _SECONDS_PER_ATTEMPT: Final = 0.01
 """A simulation is not made again sooner than this for every attempt that is left: its cost grows
 with them, so its share of the time does not."""
 
+_NOT_SEEN: Final = ""
+"""Stands for a task that no trial has shown yet, as in a job without a lock."""
+
 
 class Window(StrEnum):
     """Over what a rate is: the last hour by the clock, or all the time in which trials ran."""
@@ -103,7 +106,7 @@ def pace(
     ):
         simulated = {k: end for k, end in before.ends.items() if k[0] is Method.SIMULATION}
     else:
-        simulated, simulated_at = _simulated(run, at, prior), at
+        simulated, simulated_at = _simulated(run, left, at, prior), at
     ends.update(simulated)
     return Pace(terminal, scored, ends, _preferred(run, prior, ends), simulated_at)
 
@@ -131,15 +134,13 @@ def _goes_on(run: RunStanding) -> bool:
 
 
 def _simulated(
-    run: RunStanding, at: float, prior: Mapping[str, tuple[float, ...]]
+    run: RunStanding, left: int, at: float, prior: Mapping[str, tuple[float, ...]]
 ) -> dict[tuple[Method, Quantile], float]:
-    running = tuple(
-        (task.label, max(0.0, at - start)) for task in run.tasks for start in task.running_starts
-    )
+    running, known = running_ages(run.tasks, at), waiting(run.tasks)
     work = Work(
         finished=tuple((task.label, seconds) for task in run.tasks for seconds in task.durations),
         running=running,
-        waiting=waiting(run.tasks),
+        waiting=(*known, *[_NOT_SEEN] * (left - len(running) - len(known))),
         workers=max(run.concurrency or 0, len(running), 1),
         prior=prior,
     )
@@ -152,6 +153,19 @@ def _simulated(
         (Method.SIMULATION, Quantile.P50): at + simulated.p50,
         (Method.SIMULATION, Quantile.P90): at + simulated.p90,
     }
+
+
+def running_ages(tasks: Iterable[TaskStanding], at: float) -> tuple[tuple[str, float], ...]:
+    """The tasks of the running attempts, each with the seconds since its start.
+
+    An attempt whose start is not known yet has just begun.
+    """
+    ages: list[tuple[str, float]] = []
+    for task in tasks:
+        ages += [(task.label, max(0.0, at - start)) for start in task.running_starts]
+        begun = task.states[AttemptState.RUNNING] - len(task.running_starts)
+        ages += [(task.label, 0.0)] * begun
+    return tuple(ages)
 
 
 def waiting(tasks: Sequence[TaskStanding]) -> tuple[str, ...]:
