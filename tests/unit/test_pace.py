@@ -171,6 +171,14 @@ def test_an_earlier_simulation_will_do_for_a_while() -> None:
         assert pace(ours, at, {}, first).simulated_at == at
 
 
+def test_a_target_that_is_a_slip_of_the_pen() -> None:
+    """With more than 100,000 attempts left there is the rate alone, whatever is preferred."""
+    ours = run(task("a", target=100_002, scored=1, queued=100_001, **ran((0, 10))))
+    found = pace(ours, 10, {"a": (10.0,)})
+    assert found.ends == {POINT: 10 + 1_000_010}
+    assert found.preferred is Method.OBSERVED_RATE
+
+
 def test_waiting_in_harbor_s_order() -> None:
     """Every task's second attempt before any third one."""
     tasks = [

@@ -24,6 +24,9 @@ _SECONDS_PER_ATTEMPT: Final = 0.01
 """A simulation is not made again sooner than this for every attempt that is left: its cost grows
 with them, so its share of the time does not."""
 
+_MOST_SIMULATED: Final = 100_000
+"""With more attempts left there is no simulation: a refresh would wait for it for too long."""
+
 _NOT_SEEN: Final = ""
 """Stands for a task that no trial has shown yet, as in a job without a lock."""
 
@@ -136,6 +139,8 @@ def _goes_on(run: RunStanding) -> bool:
 def _simulated(
     run: RunStanding, left: int, at: float, prior: Mapping[str, tuple[float, ...]]
 ) -> dict[tuple[Method, Quantile], float]:
+    if left > _MOST_SIMULATED:
+        return {}
     running, known = running_ages(run.tasks, at), waiting(run.tasks)
     work = Work(
         finished=tuple((task.label, seconds) for task in run.tasks for seconds in task.durations),
