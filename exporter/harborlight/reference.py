@@ -116,15 +116,15 @@ def check_headline(reference: Reference) -> None:
 def match_tasks(ours: Mapping[str, str], reference: Reference) -> dict[str, ReferenceTask]:
     """The reference's task for each of ours that it has, by our labels.
 
-    ``ours``: names by label. A name is matched as it is; else without its registry prefix (all
-    before the last slash), where that leaves one task on either side.
+    ``ours``: names by label. A task is matched by its label, which is its name in a table made of
+    a job; else by its own name; else by that without its registry prefix (all before the last
+    slash), where that leaves one task on either side.
     """
     names = Counter(ours.values())
-    matched = {
-        label: reference.tasks[name]
-        for label, name in ours.items()
-        if name in reference.tasks and names[name] == 1
-    }
+    matched = {label: reference.tasks[label] for label in ours if label in reference.tasks}
+    for label, name in ours.items():
+        if label not in matched and name in reference.tasks and names[name] == 1:
+            matched[label] = reference.tasks[name]
     taken = {task.name for task in matched.values()}
     ours_by_short: dict[str, list[str]] = defaultdict(list)
     for label, name in ours.items():

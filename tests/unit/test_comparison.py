@@ -7,10 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from harborlight.ledger.book import Rules
+from harborlight.ledger.runs import RunDefinition
+from harborlight.records import TaskRef
 from harborlight.reference import Reference, ReferenceTask, match_tasks, totals
 from harborlight.sources.reference_files import shipped
 from harborlight.statistics.comparison import Scope, Side, TaskResult, compare
 from harborlight.statistics.correctness import IntervalKind, Undefined
+from harborlight.statistics.own_reference import reference_tasks
+from support.records import Watched, job_record, plan, trial
 
 ATTEMPTED, COMPLETE, FULL = Scope.ATTEMPTED, Scope.COMPLETE, Scope.FULL
 OFFICIAL = "terminal-bench-4.0-glm-5.3"
@@ -153,3 +158,17 @@ class TestMatching:
     def test_match(self, ours: dict[str, str], expected: dict[str, str]) -> None:
         found = match_tasks(ours, self.reference)
         assert {label: task.name for label, task in found.items()} == expected
+
+    def test_a_run_matches_its_own_table(self) -> None:
+        """Also a task whose name is in two datasets, and one that is called by its path."""
+        refs = [TaskRef("x", "same"), TaskRef("y", "same"), TaskRef("", "/srv/tasks/other")]
+        watched = Watched(Rules(runs=(RunDefinition("run", jobs=("job",)),)))
+        watched.see(
+            job_record("job", *(plan(1, ref) for ref in refs)),
+            *(trial(f"t{n}", f"e{n}", reward=1.0, task=ref) for n, ref in enumerate(refs)),
+        )
+        ours = watched.run("run")
+        table = Reference("r", "R", reference_tasks(ours))
+        found = match_tasks({task.label: task.name for task in ours.tasks}, table)
+        assert len(found) == 3
+        assert all(label == task.name for label, task in found.items())
