@@ -109,6 +109,17 @@ def test_names(agent: str, model: str, expected: dict[str, bool]) -> None:
         assert found[Check.SAME_MODEL].reason == "GLM-5.3-FP8 here, GLM-5.3 there"
 
 
+def test_names_in_other_scripts() -> None:
+    """Letters of any script tell names apart; case does not, which "ß" has as "SS"."""
+    theirs = reference(agent="代理", model="模型-Groß")
+    same = run(task("a"), agent="代 理", model="lab/模型_GROSS")
+    other = run(task("a"), agent="智能体", model="lab/典范_GROSS")
+    for ours, expected in ((same, True), (other, False)):
+        found = findings(ours, theirs)
+        assert found[Check.SAME_AGENT].holds is expected
+        assert found[Check.SAME_MODEL].holds is expected
+
+
 def test_errors_of_the_reference() -> None:
     tasks = {"a": ReferenceTask("a", 1, 5, errors=2), "b": ReferenceTask("b", 1, 5, errors=1)}
     found = findings(run(task("a")), reference(tasks=tasks))

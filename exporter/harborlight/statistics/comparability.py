@@ -132,5 +132,5 @@ def _list(names: Sequence[str]) -> str:
 
 
 def _plain(name: str) -> str:
-    """A name for comparing: without its provider, case and punctuation."""
-    return re.sub(r"[^a-z0-9]", "", name.rpartition("/")[2].lower())
+    """A name for comparing: its letters and digits, of any script, without provider and case."""
+    return re.sub(r"[\W_]", "", name.rpartition("/")[2].casefold())
