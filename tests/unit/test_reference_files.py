@@ -105,6 +105,8 @@ WHOLE = "expected a whole number from"
         ),
         (b"task,reward\n\xff,1\n", "not UTF-8 text"),
         (b'task,reward\n"a,1\n', "line 2: not CSV: unexpected end of data"),
+        # Line breaks within quotes, also in the line of columns, and a line that is blank.
+        (b'task,"reward\n"\n\na,"1\n\n"\nb,"x\n"\n', "line 7: reward: expected a number, got 'x'"),
         (b" " * (MAX_FILE_BYTES + 1), "larger than 16 MiB"),
     ],
 )

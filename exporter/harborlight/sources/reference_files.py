@@ -6,6 +6,7 @@ import csv
 import io
 import math
 import re
+from _csv import Reader  # what csv.reader makes; the csv module has no name for it
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import resources
@@ -88,17 +89,18 @@ def read_table_file(path: Path) -> dict[str, ReferenceTask]:
 
 
 class _Row:
-    """One line, with its number for whatever is wrong with it."""
+    """One line's values, with the number in the file of the line where they begin."""
 
     def __init__(self, number: int, values: Mapping[str, str]) -> None:
         self._number = number
         self._values = values
 
     @classmethod
-    def all_of(cls, columns: list[str], lines: Iterable[list[str]]) -> Iterator[_Row]:
-        number = 1
+    def all_of(cls, columns: list[str], lines: Reader) -> Iterator[_Row]:
+        ended = lines.line_num
         for cells in lines:
-            number += 1
+            # A quoted value can hold line breaks: it begins where the one before it ended.
+            number, ended = ended + 1, lines.line_num
             if not cells:
                 continue
             if len(cells) != len(columns):
