@@ -116,6 +116,20 @@ def test_wrong(table: bytes, error: str) -> None:
     assert str(raised.value).startswith(error)
 
 
+@pytest.mark.parametrize("number", ["1_0", "\uff11", "0x1", "1e999", "infinity", "1,5", "1 0", "e"])
+def test_numbers_that_are_none(number: str) -> None:
+    with pytest.raises(InvalidReferenceError, match=r"^line 2: reward: expected a number, got"):
+        read_table(f'task,reward\na,"{number}"\n'.encode())
+    with pytest.raises(InvalidReferenceError, match=r"^line 2: duration_seconds: expected a num"):
+        read_table(f'task,reward,duration_seconds\na,1,"{number}"\n'.encode())
+
+
+@pytest.mark.parametrize("number", ["1", "1.0", "+1", "1e0", "10E-1", "1.", ".1e1"])
+def test_numbers_in_any_usual_spelling(number: str) -> None:
+    table = f"task,reward,duration_seconds\na,{number},{number}\n".encode()
+    assert read_table(table) == {"a": ReferenceTask("a", 1, 1, durations=(1.0,))}
+
+
 def test_files(tmp_path: Path) -> None:
     """What is no regular file is not waited for."""
     table, pipe = tmp_path / "t.csv", tmp_path / "p.csv"

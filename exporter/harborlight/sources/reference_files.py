@@ -39,6 +39,8 @@ _EXPECTED: Final = (
     "durations_seconds; or task, reward and, if known, duration_seconds and exception_type"
 )
 _SHOWN_LENGTH: Final = 60
+_NUMBER: Final = re.compile(r"[-+.0-9eE]+")
+"""What a number is written with; ``float`` alone takes ``1_0`` and other scripts' digits, too."""
 _NAME: Final = re.compile(r"\S(.{0,298}\S)?")
 
 
@@ -183,7 +185,7 @@ def _trials(rows: Iterable[_Row]) -> dict[str, ReferenceTask]:
 
 
 def _finite(text: str) -> float:
-    value = float(text)
+    value = float(text) if _NUMBER.fullmatch(text) else math.nan
     if not math.isfinite(value):
         raise ValueError(text)
     return value
