@@ -534,8 +534,10 @@ def _default_reference(given: str) -> Reference:
     """What ``--reference`` names: one that ships, a table, or a Harbor job."""
     path = Path(given)
     shipped = reference_files.shipped_names()
+    expected = f"expected a table, a job directory, or one of: {', '.join(shipped)}"
+    if "://" in given:  # it can hold a password, and is not repeated
+        raise UsageError(f"--reference: {expected}, got a URL")
     if given not in shipped and not path.exists():
-        expected = f"expected a table, a job directory, or one of: {', '.join(shipped)}"
         raise UsageError(f"--reference {given}: {expected}")
     try:
         if given in shipped:

@@ -873,6 +873,9 @@ def test_no_reference_there(here: Here, jobs: Path, tmp_path: Path) -> None:
     assert here.refused("reference", tmp_path).endswith("expected one run, found none")
     known = "expected a table, a job directory, or one of: terminal-bench-4.0-glm-5.3"
     assert here.refused("metrics", "--jobs", jobs, "--reference", "x") == f"--reference x: {known}"
+    url = "https://user:secret@host/t.csv"
+    error = here.refused("metrics", "--jobs", jobs, "--reference", url)
+    assert error == f"--reference: {known}, got a URL"
     table = tmp_path / "t.csv"
     table.write_text("task,reward\na,b\n", "utf-8")
     error = here.refused("status", "--jobs", jobs, "--reference", table)
