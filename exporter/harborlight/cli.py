@@ -41,6 +41,7 @@ from harborlight.ledger.book import Rules
 from harborlight.ledger.faults import Cause
 from harborlight.ledger.outcomes import RewardRule
 from harborlight.ledger.pools import PoolDefinition
+from harborlight.ledger.replay_plan import JobWork, plan_replay
 from harborlight.ledger.runs import RunDefinition
 from harborlight.ledger.standing import RunStanding
 from harborlight.logs import configure_logging
@@ -51,6 +52,7 @@ from harborlight.service import Reload, Service, Source
 from harborlight.snapshot import CollectorSnapshot, Snapshot, of_ledger, with_statistics
 from harborlight.sources import reference_files
 from harborlight.sources.job_directory import SETTLE_SECONDS, JobDirectorySource
+from harborlight.sources.job_recipe import read_recipe
 from harborlight.sources.observation import Observation
 from harborlight.sources.sglang.source import SglangSource
 from harborlight.sources.sglang.targets import ReplicaTarget, Tls
@@ -59,6 +61,8 @@ from harborlight.statistics.runs import Statistics
 from harborlight.views import terminal
 from harborlight.views.faults import FILTERS, as_csv, as_json, as_table, fault_lines
 from harborlight.views.metrics import Page
+from harborlight.views.replay import as_json as replay_json
+from harborlight.views.replay import as_script, hints, replays
 
 log = logging.getLogger("harborlight.cli")
 
@@ -167,6 +171,22 @@ def _parser() -> argparse.ArgumentParser:
         help="how to print them (default: %(default)s)",
     )
     faults.set_defaults(run=_faults)
+
+    replay = commands.add_parser(
+        "replay-plan", help="print the Harbor commands that get a run what it is missing"
+    )
+    replay.add_argument(
+        "label", nargs="?", metavar="RUN", help="which run, where there are several"
+    )
+    _add_input(replay)
+    _add_reading(replay)
+    replay.add_argument(
+        "--format",
+        choices=("script", "json"),
+        default="script",
+        help="how to print it (default: %(default)s)",
+    )
+    replay.set_defaults(run=_replay_plan)
 
     reference = commands.add_parser(
         "reference", help="print a job's results as a table to compare others with"
@@ -320,6 +340,7 @@ def _rules(config: Config, arguments: argparse.Namespace) -> Rules:
                 tasks=run.task_names,
                 tasks_of=run.tasks_of_job,
                 exclude=run.exclude,
+                given_up=run.given_up,
                 attempts=run.attempts,
                 reward=RewardRule(
                     key=run.reward.key,
@@ -615,6 +636,24 @@ class _Reader:
         """Whether there are jobs to look at."""
         return self._sources.jobs is not None
 
+    def globs_of(self, label: str) -> tuple[str, ...] | None:
+        """The jobs of a configured run; None for an automatic one."""
+        return next((run.jobs for run in self._rules.runs if run.label == label), None)
+
+    def works(self) -> tuple[dict[str, JobWork], dict[str, Path]]:
+        """What the jobs were to do, and where they stand, by job id, as of the last look."""
+        assert self._ledger is not None
+        jobs = self._sources.jobs
+        works, directories = {}, {}
+        for job_id, work in self._ledger.works().items():
+            directory = jobs.directory_of(job_id) if jobs is not None else None
+            if directory is not None:
+                directories[job_id] = directory
+                works[job_id] = work
+            else:  # known, but not where: nothing can be done in it
+                works[job_id] = replace(work, present=False, resumable=False)
+        return works, directories
+
     def look(self) -> Snapshot:
         """What the ledger knows, and what jobs and replicas show beyond it."""
         if self._data_dir is not None:
@@ -734,6 +773,35 @@ def _faults(arguments: argparse.Namespace) -> int:
             sys.stdout.write(as_json(lines))
         case _:
             _console().print(as_table(lines, snapshot.at))
+    return 0
+
+
+def _replay_plan(arguments: argparse.Namespace) -> int:
+    configure_logging("warn")
+    reader = _Reader(arguments)
+    snapshot = reader.look()
+    runs = {run.label: run for run in snapshot.runs}
+    label = arguments.label or (next(iter(runs)) if len(runs) == 1 else None)
+    if label not in runs:
+        found = ", ".join(runs) or "none"
+        wanted = f"the run {label}" if label is not None else "the name of a run"
+        raise UsageError(f"replay-plan: expected {wanted}, found {found}")
+    works, directories = reader.works()
+    plan = plan_replay(runs[label], snapshot.runs, works)
+    recipes = {}
+    for step in plan.steps:
+        directory = directories[step.job_id]
+        try:
+            recipes[step.job_id] = read_recipe(directory)
+        except (OSError, ValueError):
+            raise UsageError(
+                f"replay-plan: {directory}/config.json: expected a job's configuration that "
+                "the installed Harbor understands"
+            ) from None
+    steps = replays(plan, recipes, {job.label for job in snapshot.jobs})
+    told = hints(plan, steps, jobs=runs[plan.run].jobs, globs=reader.globs_of(plan.run))
+    written = replay_json if arguments.format == "json" else as_script
+    sys.stdout.write(written(plan, steps, told))
     return 0
 
 

@@ -461,6 +461,7 @@ class RunConfig(_Strict):
     ]
     tasks: _Tasks | None = None
     exclude: dict[TaskName, Text] = {}
+    given_up: dict[TaskName, Text] = {}
     attempts: Attempts | None = None
     reward: Reward = Reward()
     agent: Glob | None = None
@@ -470,18 +471,18 @@ class RunConfig(_Strict):
     content: _Content = "newest"
     reference: ReferenceRef | None = None
 
-    @field_validator("exclude")
+    @field_validator("exclude", "given_up")
     @classmethod
-    def _excluded_are_listed(cls, exclude: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+    def _are_listed(cls, chosen: dict[str, str], info: ValidationInfo) -> dict[str, str]:
         names = _names_of(info.data.get("tasks"))
         if names is not None:
-            unlisted = [task for task in exclude if task not in names]
+            unlisted = [task for task in chosen if task not in names]
             if unlisted:
                 raise _several(
                     ((task,), f"not one of the run's tasks{_did_you_mean(task, names)}")
                     for task in unlisted
                 )
-        return exclude
+        return chosen
 
     @property
     def task_names(self) -> tuple[str, ...] | None:

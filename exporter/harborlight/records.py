@@ -91,7 +91,9 @@ class TrialRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     only with the result). ``source_trial`` is the execution a regrade derives
     from. ``verdict_at`` is when the verifier gave its reward. ``reward_valid``
     is Harbor's own verdict on the reward; ``exceptions`` are type names only. ``phase`` is what an
-    open execution does, where the recorder tells ("" otherwise). ``retry``: it is the so manieth
+    open execution does, where the recorder tells ("" otherwise). ``own_exception``: the type that
+    Harbor recorded for the trial itself, "" where only its steps have any: a job's resume looks at
+    no other. ``retry``: it is the so manieth
     execution of its trial, which Harbor retried, and only the job's log tells of it (0 otherwise);
     ``reward_valid`` is then whether a reward would have been.
     Durations are seconds; ``None`` means that the phase did not run.
@@ -114,6 +116,7 @@ class TrialRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     rewards: tuple[tuple[str, float], ...] = ()
     reward_valid: bool = False
     exceptions: tuple[str, ...] = ()
+    own_exception: str = ""
     verification_off: bool = False
     phase: str = ""
     retry: int = 0

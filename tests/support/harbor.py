@@ -29,6 +29,19 @@ def harbor_command() -> str | None:
     return str(own) if own.exists() else shutil.which("harbor")
 
 
+def harbor_environment(work: Path) -> dict[str, str]:
+    """What Harbor needs to run jobs without containers, without a network, and below ``work``."""
+    temporary = work / "tmp"  # a killed job leaves its sandboxes there
+    temporary.mkdir(exist_ok=True)
+    return {
+        **os.environ,
+        "HARBOR_TELEMETRY": "0",
+        "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+        "TMPDIR": str(temporary),
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(_TESTS), os.environ.get("PYTHONPATH")])),
+    }
+
+
 def why_unavailable() -> str:
     """Why real jobs cannot run here, "" if they can."""
     if harbor_command() is None:
@@ -54,7 +67,8 @@ class HarborJob:
     """One job directory and the Harbor process that works on it.
 
     ``work`` holds what the job needs beside its directory: the agent's script, the
-    place in it, the gates, Harbor's output. Jobs of one test may share it.
+    place in it, the gates, Harbor's output. Jobs of one test may share it. ``environment`` is
+    added to Harbor's own.
     """
 
     def __init__(self, jobs_dir: Path, name: str, work: Path) -> None:
@@ -64,6 +78,7 @@ class HarborJob:
         self.path = jobs_dir / name
         self.state = work / f"{name}.state"
         self.state.mkdir(parents=True, exist_ok=True)
+        self.environment: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
 
     # Starting
@@ -125,22 +140,11 @@ class HarborJob:
         command = harbor_command()
         assert command is not None, "harbor is not installed"
         assert self._process is None or self._process.poll() is not None, "it still runs"
-        temporary = self.work / "tmp"  # a killed job leaves its sandboxes there
-        temporary.mkdir(exist_ok=True)
-        env = {
-            **os.environ,
-            "HARBOR_TELEMETRY": "0",
-            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-            "TMPDIR": str(temporary),
-            "PYTHONPATH": os.pathsep.join(
-                filter(None, [str(_TESTS), os.environ.get("PYTHONPATH")])
-            ),
-        }
         with self._output_file.open("ab") as output:
             self._process = subprocess.Popen(
                 [command, *arguments],
                 cwd=self.work,
-                env=env,
+                env=harbor_environment(self.work) | self.environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,

@@ -44,6 +44,7 @@ def trial(
         rewards=(("reward", reward),) if reward is not None else (),
         reward_valid=reward is not None,
         exceptions=exceptions,
+        own_exception=exceptions[0] if exceptions else "",
         agent_seconds=5.0,
         verifier_seconds=1.0,
     )

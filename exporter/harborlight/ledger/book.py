@@ -33,6 +33,7 @@ from harborlight.ledger.ownership import (
     trial_state,
 )
 from harborlight.ledger.pools import PoolDefinition, PoolStanding, jobs_of, model_match
+from harborlight.ledger.replay_plan import JobWork, Place, StandingTrial
 from harborlight.ledger.replicas import MeterKey, Replica
 from harborlight.ledger.runs import Run, RunDefinition, Runs, Seen, task_labels
 from harborlight.ledger.standing import JobStanding, RunStanding, TaskStanding
@@ -519,6 +520,43 @@ class Ledger:
             )
         )
 
+    def works(self) -> dict[str, JobWork]:
+        """What each job was to do and what of it stands, by job id."""
+        assert self._runs is not None
+        planned: dict[str, dict[Place, int]] = defaultdict(dict)
+        refs: dict[str, dict[Place, TaskRef]] = defaultdict(dict)
+        trials: dict[str, list[StandingTrial]] = defaultdict(list)
+        for run in self._runs.runs.values():
+            names = task_labels(run.tasks)
+            jobs = {job_id: self._jobs[job_id] for job_id in run.jobs}
+            for task, rules in run.tasks.items():
+                place = Place(run.label, names[task])
+                for job_id in run.jobs:
+                    refs[job_id][place] = task
+                    planned[job_id][place] = rules.planned.get(job_id, 0)
+                members = self._members[run.key][task]
+                for (job_id, _), chain in _chains(members, jobs).items():
+                    if chain and chain[-1].present:
+                        record = chain[-1].record
+                        result = outcome(record, rules.reward.invalid_exceptions)
+                        scored = result is Outcome.SCORED
+                        trials[job_id].append(StandingTrial(record, place, scored))
+        return {
+            job_id: JobWork(
+                job_id=job_id,
+                label=job.label,
+                state=job.state,
+                present=job.present,
+                resumable=job.present and job.resumable,
+                regrades=bool(job.record.source_jobs),
+                made=job.started,
+                planned=planned[job_id],
+                refs=refs[job_id],
+                trials=tuple(trials[job_id]),
+            )
+            for job_id, job in self._jobs.items()
+        }
+
     def counters(self) -> dict[str, dict[str, dict[tuple[str, ...], float]]]:
         """The runs' counters, by run label, metric and label values."""
         assert self._runs is not None
@@ -657,6 +695,8 @@ class Ledger:
             usual_duration=statistics.median(balance.durations) if balance.durations else None,
             oldest_running_start=balance.oldest_running_start,
             faults=balance.faults,
+            given_up=rules.given_up,
+            phases=balance.phases,
             durations=balance.durations,
             rewards=balance.rewards,
             running_starts=balance.running_starts,

@@ -168,15 +168,14 @@ def _last_phase(record: TrialRecord) -> Phase:
     return Phase.UNKNOWN
 
 
-def boundary_of(
-    phase: Phase, *, separate_verifier: bool, present: bool, resumable: bool
-) -> Boundary:
+def boundary_of(record: TrialRecord, phase: Phase, *, present: bool, resumable: bool) -> Boundary:
     """Where to restart from.
 
     A regrade needs the agent's outputs (the trial's directory, ``present``) and a verifier that
     runs apart from the agent's environment; a resume needs a job whose directory and lock can
-    still be read.
+    still be read, and a trial without a result or with an exception of its own to pick it by.
     """
-    if phase is Phase.VERIFIER and separate_verifier and present:
+    if phase is Phase.VERIFIER and record.separate_verifier and present:
         return Boundary.REGRADE
-    return Boundary.RESUME if resumable else Boundary.RERUN
+    picked = not present or record.open or record.unreadable or record.own_exception != ""
+    return Boundary.RESUME if resumable and picked else Boundary.RERUN

@@ -48,7 +48,7 @@ class Resolution(StrEnum):
 
     ``PENDING``: a live or planned trial is to replace it. ``RETRIED``: by Harbor, in the same
     trial. ``REGRADED``: a regrade gave the missing verdict. ``REPLAYED``: a later lineage owns
-    the attempt.
+    the attempt. ``GIVEN_UP``: configuration says that nobody is to replay it.
     """
 
     OPEN = "open"
@@ -56,6 +56,7 @@ class Resolution(StrEnum):
     RETRIED = "retried"
     REGRADED = "regraded"
     REPLAYED = "replayed"
+    GIVEN_UP = "given_up"
 
 
 class Execution(msgspec.Struct, frozen=True, gc=False):
@@ -79,6 +80,7 @@ class TaskRules:
     ``digest``: the version of the task whose verdicts count (None: any). ``supersedes``: jobs
     whose regrades replace a valid verdict. ``planned``: plain trials planned a job id.
     ``planned_regrades``: source trial ids that live jobs are going to regrade, a job id.
+    ``given_up``: its faults are not to be replayed.
     """
 
     target: int | None
@@ -88,6 +90,7 @@ class TaskRules:
     planned: Mapping[str, int] = MappingProxyType({})
     planned_regrades: Mapping[str, frozenset[str]] = MappingProxyType({})
     causes: Mapping[str, Cause] = MappingProxyType({})
+    given_up: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +130,9 @@ class TaskBalance:
     """A task's attempts, accounted for. ``states`` add up to ``target``.
 
     ``rewards``: of the scored attempts that have the run's. ``running_starts``: of the running
-    attempts. ``scored_at``: when attempts got the verdict of their own trial, not of a regrade.
-    ``spans``: of all trials but regrades, those that Harbor retried included. ``verdicts_of``:
-    what the scored attempts' verdicts were given on.
+    attempts, ``phases`` what these do, as far as anything tells. ``scored_at``: when attempts got
+    the verdict of their own trial, not of a regrade. ``spans``: of all trials but regrades, those
+    that Harbor retried included. ``verdicts_of``: what the scored attempts' verdicts were given on.
     """
 
     target: int
@@ -146,6 +149,7 @@ class TaskBalance:
     last_verdict: float | None = None
     rewards: tuple[float, ...] = ()
     running_starts: tuple[float, ...] = ()
+    phases: Mapping[Phase, int] = MappingProxyType({})
     scored_at: tuple[float, ...] = ()
     spans: tuple[Span, ...] = ()
     verdicts_of: frozenset[Setup] = frozenset()
@@ -178,6 +182,7 @@ class _Judged:
     verdict: TrialRecord | None = None
     place: tuple[float, str] = (0.0, "")
     started: float | None = None
+    phase: Phase = Phase.UNKNOWN
     superseded: int = 0
     holds_slot_of: str | None = None
     """The job whose plan this lineage uses up."""
@@ -443,6 +448,7 @@ def _judge(lineage: _Lineage, rules: TaskRules, jobs: Mapping[str, Job]) -> _Jud
         verdict=chosen,
         place=verdicts[0][0] if verdicts else (started or _ended(last_fault), lineage.key),
         started=started,
+        phase=_phase_now(running),
         superseded=replaced,
         holds_slot_of=holder,
         faults=tuple(
@@ -451,6 +457,13 @@ def _judge(lineage: _Lineage, rules: TaskRules, jobs: Mapping[str, Job]) -> _Jud
         ),
         last_fault=last_fault,
     )
+
+
+def _phase_now(running: Sequence[Execution]) -> Phase:
+    """What the latest of a lineage's executions that run does, where anything tells."""
+    latest = max(running, key=lambda e: e.record.started_at or 0.0, default=None)
+    phase = latest.record.phase if latest is not None else ""
+    return Phase(phase) if phase in set(Phase) else Phase.UNKNOWN
 
 
 def _by_end(execution: Execution) -> tuple[float, str, str, str]:
@@ -547,6 +560,7 @@ def balance_task(
         running_starts=tuple(
             item.started for item in running[: filled[AttemptState.RUNNING]] if item.started
         ),
+        phases=Counter(item.phase for item in running[: filled[AttemptState.RUNNING]]),
         scored_at=tuple(
             item.verdict.verdict_at
             for item in owners
@@ -626,7 +640,8 @@ def _faults(
     resolutions: dict[str, Resolution] = {}
     for age, item in enumerate(reversed(faulted)):
         if age < n_open:
-            resolutions[item.lineage.key] = Resolution.OPEN
+            given_up = rules.given_up
+            resolutions[item.lineage.key] = Resolution.GIVEN_UP if given_up else Resolution.OPEN
         elif age < n_unscored:
             resolutions[item.lineage.key] = Resolution.PENDING
         else:
@@ -644,8 +659,8 @@ def _faults(
             boundary = None
             if resolution is Resolution.OPEN:
                 boundary = boundary_of(
+                    record,
                     phase,
-                    separate_verifier=record.separate_verifier,
                     present=item.last_fault is not None and item.last_fault.present,
                     resumable=job is not None and job.present and job.resumable,
                 )

@@ -30,7 +30,7 @@ class RunDefinition:
     ``jobs`` and ``supersedes`` are globs over job names, labels and ids; ``agent``, ``model`` and
     ``dataset`` are globs too (None: any). ``tasks``: the fixed list (None: what the jobs plan);
     ``tasks_of``: a job that has the list. ``content``: digest by task, for tasks whose version is
-    not that of the newest job.
+    not that of the newest job. ``exclude``, ``given_up``: tasks and why.
     """
 
     label: str
@@ -46,6 +46,7 @@ class RunDefinition:
     model: str | None = None
     dataset: str | None = None
     content: Mapping[str, str] = MappingProxyType({})
+    given_up: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,6 +371,8 @@ class Runs:
                 planned=dict(plain.get(task, {})),
                 planned_regrades={j: frozenset(ids) for j, ids in regrades.get(task, {}).items()},
                 causes=self._causes,
+                given_up=definition is not None
+                and not {task.name, _label_of(task)}.isdisjoint(definition.given_up),
             )
         if not (run.tasks or run.unassigned or run.pooled):
             run.target_known = False

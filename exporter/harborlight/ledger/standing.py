@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
-from harborlight.ledger.faults import Boundary, Cause
+from harborlight.ledger.faults import Boundary, Cause, Phase
 from harborlight.ledger.jobs import JobState
 from harborlight.ledger.ownership import (
     AttemptState,
@@ -22,7 +23,9 @@ class TaskStanding:
     """One task of a run. Times are seconds since the epoch, durations seconds.
 
     ``name``: as its job's lock has it, not safe to show. ``usual_duration``: the median wall time
-    of the task's scored trials (None before the first). The last six are the balance's.
+    of the task's scored trials (None before the first). ``given_up``: nobody is to replay its
+    faults. ``phases``: its running attempts by what they do, as far as that is known. The last six
+    are the balance's.
     """
 
     label: str
@@ -34,6 +37,8 @@ class TaskStanding:
     usual_duration: float | None
     oldest_running_start: float | None
     faults: tuple[Fault, ...]
+    given_up: bool = False
+    phases: Mapping[Phase, int] = MappingProxyType({})
     durations: tuple[float, ...] = ()
     rewards: tuple[float, ...] = ()
     running_starts: tuple[float, ...] = ()

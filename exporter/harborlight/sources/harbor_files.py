@@ -389,6 +389,9 @@ def read_trial_result(data: bytes, mtime_ns: int = 0) -> TrialRecord:
             if exceptions
             else ()
         ),
+        own_exception=(
+            exception_name(result.exception_info.exception_type) if result.exception_info else ""
+        ),
         verification_off=config.verifier.disable or config.install_only,
         separate_verifier=result.verifier_environment_mode == "separate",
         environment_seconds=_seconds(result.environment_setup),

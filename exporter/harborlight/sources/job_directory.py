@@ -219,6 +219,7 @@ class JobDirectorySource:
         self._last_look: float | None = None
         self._sighted: dict[str, JobSighting] = {}
         self._copies: dict[str, tuple[str, ...]] = {}
+        self._latest: dict[str, str] = {}
         self._matched: dict[str, tuple[str, ...]] = {}
 
     def look(self, now: float, *, progress: Callable[[int], None] | None = None) -> Observation:
@@ -265,10 +266,15 @@ class JobDirectorySource:
             unsettled=unsettled,
         )
 
+    def directory_of(self, job_id: str) -> Path | None:
+        """Where a job stood at the last look, in its latest state."""
+        path = self._latest.get(job_id)
+        return Path(path) if path is not None else None
+
     def start_anew(self) -> None:
         """Forget what was seen: the next look brings everything."""
         self._directories, self._sighted, self._last_look = {}, {}, None
-        self._copies, self._matched = {}, {}
+        self._copies, self._matched, self._latest = {}, {}, {}
 
     # Finding job directories.
 
@@ -709,6 +715,7 @@ class JobDirectorySource:
         own = [d for d in directories if d.job_id == job_id] or directories
         records = [(self._record(job_id, directory), directory) for directory in own]
         record, latest = max(records, key=lambda item: _recency(item[0]))
+        self._latest[job_id] = latest.path
         if record.plan is None:
             plan = next((r.plan for r, _ in records if r.plan is not None), None)
             record = replace(record, plan=plan)

@@ -2,7 +2,7 @@
 
 A task can make its environment misbehave with a file in its ``environment/``
 directory: ``START_FAIL`` (the message of the failure) or ``START_HANG`` (how many
-seconds the start takes).
+seconds the start takes). Both are over where Harbor's own environment has ``MENDED``.
 """
 
 from __future__ import annotations
@@ -78,11 +78,12 @@ class SandboxEnvironment(BaseEnvironment):
 
     @override
     async def start(self, force_build: bool) -> None:
+        mended = "MENDED" in os.environ
         hang = self.environment_dir / "START_HANG"
-        if hang.exists():
+        if hang.exists() and not mended:
             await asyncio.sleep(float(hang.read_text()))
         fail = self.environment_dir / "START_FAIL"
-        if fail.exists():
+        if fail.exists() and not mended:
             raise SandboxBuildFailedError(fail.read_text().strip())
         root = Path(tempfile.mkdtemp(prefix=f"sandbox-{self.session_id[:40]}-"))
         for name in _WRITABLE:

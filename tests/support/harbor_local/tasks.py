@@ -23,6 +23,11 @@ NO_REWARD_FILE = "echo forgotten; exit 1"
 """The verifier ends without a verdict."""
 
 
+def until_mended(broken: str) -> str:
+    """A verifier that does what is ``broken`` as long as its variable ``VERDICT`` is empty."""
+    return f'if [ -z "$VERDICT" ]; then {broken}; exit; fi; {ZERO_OR_ONE}'
+
+
 def unless_told(variable: str) -> str:
     """A verifier that gives no verdict while an environment variable is not set."""
     return f'if [ -z "${variable}" ]; then exit 1; fi; {ZERO_OR_ONE}'
@@ -36,6 +41,7 @@ def write_task(
     separate_verifier: bool = False,
     agent_timeout: float = 60,
     verifier_timeout: float = 30,
+    build_timeout: float = 30,
     environment: Mapping[str, str] | None = None,
 ) -> Path:
     """Write one task into a dataset folder.
@@ -50,7 +56,7 @@ def write_task(
         f'{head}schema_version = "1.0"\n'
         f"[verifier]\ntimeout_sec = {verifier_timeout}\n{mode}"
         f"[agent]\ntimeout_sec = {agent_timeout}\n"
-        "[environment]\nbuild_timeout_sec = 30\n"
+        f"[environment]\nbuild_timeout_sec = {build_timeout}\n"
     )
     _write(task / "task.toml", settings)
     _write(task / "instruction.md", "Write the word done to /app/answer.txt\n")

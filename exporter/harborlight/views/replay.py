@@ -1,0 +1,273 @@
+"""A replay plan as Harbor commands: a shell script to read and then to run, or JSON."""
+
+from __future__ import annotations
+
+import glob
+import json
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Final
+
+from harborlight.ledger.faults import Boundary
+from harborlight.ledger.replay_plan import ReplayPlan, Step
+from harborlight.sources.job_recipe import JobRecipe, relative_paths
+
+_PLUGIN: Final = ("--plugin", "harborlight")
+_JOB_FILES: Final = ("config.json", "lock.json", "result.json")
+_TITLES: Final = {
+    Boundary.REGRADE: "Regrade what job {job} left without a verdict",
+    Boundary.RESUME: "Resume job {job}",
+    Boundary.RERUN: "A new job like {job}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """One step as lines for a shell. ``remarks``: what to know before running them.
+
+    ``new_job``: the name of the job that it makes, "" where it makes none.
+    """
+
+    step: Step
+    title: str
+    commands: tuple[str, ...]
+    remarks: tuple[str, ...]
+    new_job: str = ""
+
+
+def replays(
+    plan: ReplayPlan, recipes: Mapping[str, JobRecipe], taken: Collection[str]
+) -> list[Replay]:
+    """The steps of a plan in Harbor's words.
+
+    ``recipes``: by the ids of the jobs in the plan. ``taken``: names that jobs have already.
+    """
+    names = set(taken)
+    made = []
+    for step in plan.steps:
+        recipe = recipes[step.job_id]
+        match step.boundary:
+            case Boundary.REGRADE:
+                made.append(_regrade(step, recipe, _new_name(recipe, "regrade", names)))
+            case Boundary.RESUME:
+                made.append(_resume(step, recipe))
+            case Boundary.RERUN:
+                made += _reruns(step, recipe, names)
+    return made
+
+
+def _new_name(recipe: JobRecipe, what: str, names: set[str]) -> str:
+    """A name that no job has yet, with the old one's in front, so that its globs may match."""
+    name = base = f"{recipe.directory.name}-{what}"
+    number = 2
+    while name in names or (recipe.directory.parent / name).exists():
+        name, number = f"{base}-{number}", number + 1
+    names.add(name)
+    return name
+
+
+def _regrade(step: Step, recipe: JobRecipe, name: str) -> Replay:
+    # Harbor regrades a job as a whole: what has its verdict is kept out by a folder of links.
+    folder = recipe.directory
+    selection = '"$selection"'
+    options: list[str] = []
+    remarks = list(_remarks(recipe))
+    for task in step.refs.values():
+        source = recipe.source_of(task)
+        if source is None:
+            remarks.append(f"where task {task.name} comes from has to be added with -p or -t")
+        elif list(source.options[:2]) not in [options[i : i + 2] for i in range(len(options))]:
+            options += source.options[:2]
+    if recipe.environment is not None:
+        options += ["-e", recipe.environment]
+    shown = [shlex.quote(option) for option in options]
+    for variable in recipe.verifier_variables:
+        shown += ["--ve", f'{variable}="${variable}"']
+    if recipe.verifier_variables:
+        remarks.append(f"set for the verifier: {', '.join(recipe.verifier_variables)}")
+    commands = (
+        f"selection=$(mktemp -d)/{shlex.quote(folder.name)}",
+        f"mkdir {selection}",
+        _shell("cp", *[str(folder / file) for file in _JOB_FILES]) + f" {selection}",
+        _shell("ln", "-s", *[str(folder / trial) for trial in step.trials]) + f" {selection}",
+        " ".join(
+            [
+                f"harbor job regrade {selection}",
+                *shown,
+                _shell("-o", str(folder.parent), "--job-name", name),
+            ]
+        ),
+    )
+    return Replay(step, _title(step, recipe), commands, tuple(remarks), name)
+
+
+def _resume(step: Step, recipe: JobRecipe) -> Replay:
+    arguments = ["harbor", "job", "resume", "-p", str(recipe.directory)]
+    for name in step.filtered:
+        arguments += ["-f", name]
+    if recipe.recorded:
+        arguments += _PLUGIN
+    remarks = [*_remarks(recipe)]
+    if step.filtered:
+        remarks.append("it deletes the trials with these exceptions, none of which is scored")
+    return Replay(step, _title(step, recipe), (_shell(*arguments),), tuple(remarks))
+
+
+def _reruns(step: Step, recipe: JobRecipe, names: set[str]) -> Iterator[Replay]:
+    """One job for each place that the tasks come from, a job a task where they are single ones."""
+    by_source: dict[tuple[str, ...], list[str]] = {}
+    unknown = []
+    single = {source.options for source in recipe.sources if source.task}
+    for label, task in step.refs.items():
+        source = recipe.source_of(task)
+        if source is None:
+            unknown.append(label)
+        else:
+            by_source.setdefault(source.options, []).append(label)
+    for options, labels in by_source.items():
+        name = _new_name(recipe, "replay", names)
+        count = step.attempts[labels[0]]
+        arguments = ["harbor", "run", "-c", str(recipe.directory / "config.json"), *options]
+        if options not in single:
+            for label in labels:
+                arguments += ["-i", glob.escape(step.refs[label].name)]
+        arguments += [
+            "-k",
+            str(count),
+            "-o",
+            str(recipe.directory.parent),
+            "--job-name",
+            name,
+            "-y",
+        ]
+        if recipe.recorded:
+            arguments += _PLUGIN
+        remarks = list(_remarks(recipe))
+        if recipe.n_agents > 1:
+            remarks.append("the job had several agents: give -c a copy with the run's agent only")
+        part = Step(
+            step.boundary,
+            step.job_id,
+            dict.fromkeys(labels, count),
+            {label: step.refs[label] for label in labels},
+        )
+        yield Replay(part, _title(step, recipe), (_shell(*arguments),), tuple(remarks), name)
+    if unknown:
+        part = Step(
+            step.boundary,
+            step.job_id,
+            {label: step.attempts[label] for label in unknown},
+            {label: step.refs[label] for label in unknown},
+        )
+        why = "no command: where these tasks come from cannot be told"
+        yield Replay(part, _title(step, recipe), (), (*recipe.by_hand, why))
+
+
+def _remarks(recipe: JobRecipe) -> Iterator[str]:
+    if recipe.redacted:
+        names = ", ".join(recipe.redacted)
+        yield f"Harbor kept no value of {names}: set it in Harbor's environment and configuration"
+    if relative_paths(recipe):
+        yield "paths of tasks are as the job had them: start it where Harbor was started"
+
+
+def hints(
+    plan: ReplayPlan,
+    steps: Sequence[Replay],
+    *,
+    jobs: Sequence[str],
+    globs: Sequence[str] | None,
+) -> list[str]:
+    """What to know beside the steps, each a few lines.
+
+    ``jobs``: the run's, by label. ``globs``: of the jobs of a configured run, None for an
+    automatic one.
+    """
+    told = []
+    if plan.unended:
+        told.append(
+            f"These jobs may still work: {', '.join(plan.unended)}.\n"
+            "Once they have ended, a resume may do for what a new job is planned for here.\n"
+            "An unfinished job that nobody works on is known as such by the recorder or with\n"
+            "--local-jobs."
+        )
+    new = [r.new_job for r in steps if r.step.boundary is Boundary.RERUN and r.new_job]
+    strange = [name for name in new if not any(fnmatchcase(name, one) for one in globs or ())]
+    if strange and globs is None:
+        told.append(
+            "A new job is a run of its own unless a configuration puts the jobs into one:\n"
+            f"runs: [{{name: NAME, jobs: {json.dumps([*jobs, *strange])}}}]"
+        )
+    elif strange:
+        told.append(f"Add to the run's jobs in the configuration: {', '.join(strange)}")
+    return told
+
+
+def _title(step: Step, recipe: JobRecipe) -> str:
+    return _TITLES[step.boundary].format(job=_one_line(recipe.directory.name))
+
+
+def _shell(*arguments: str) -> str:
+    return shlex.join(arguments)
+
+
+def _one_line(text: str) -> str:
+    """Text of a file's name in a comment: nothing in it may begin a line of its own."""
+    return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def as_script(plan: ReplayPlan, steps: Sequence[Replay], hints: Sequence[str]) -> str:
+    """Comments and commands, in the order in which to run them."""
+    planned = sum(replay.step.total for replay in steps)
+    agents = sum(r.step.total for r in steps if r.step.boundary is not Boundary.REGRADE)
+    lines = [f"# Run {plan.run}: {_attempts(plan.missing)} missing"]
+    if plan.missing:
+        lines[0] += f", {planned} planned here ({agents} with the agent). Read before you run it."
+    else:
+        lines[0] += "."
+    for number, replay in enumerate(steps, 1):
+        kind = ", verifiers only" if replay.step.boundary is Boundary.REGRADE else ""
+        lines += ["", f"# {number}. {replay.title}: {_attempts(replay.step.total)}{kind}"]
+        lines += [f"#    {_counts(replay.step.attempts)}"]
+        lines += [f"#    ({_one_line(remark)})" for remark in replay.remarks]
+        lines += replay.commands
+    if plan.not_planned:
+        lines += ["", "# Not planned:"]
+    for rest in plan.not_planned:
+        lines.append(f"#    {rest.why}: {_counts(rest.attempts)}")
+    lines += [line for hint in hints for line in ("", *(f"# {part}" for part in hint.splitlines()))]
+    return "\n".join(lines) + "\n"
+
+
+def as_json(plan: ReplayPlan, steps: Sequence[Replay], hints: Sequence[str]) -> str:
+    """One object; ``attempts`` by task."""
+    document = {
+        "run": plan.run,
+        "missing": plan.missing,
+        "steps": [
+            {
+                "boundary": replay.step.boundary,
+                "attempts": dict(sorted(replay.step.attempts.items())),
+                "new_job": replay.new_job or None,
+                "commands": replay.commands,
+                "remarks": replay.remarks,
+            }
+            for replay in steps
+        ],
+        "not_planned": [
+            {"why": rest.why, "attempts": dict(sorted(rest.attempts.items()))}
+            for rest in plan.not_planned
+        ],
+        "hints": list(hints),
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _attempts(count: int) -> str:
+    return f"{count} attempt{'' if count == 1 else 's'}"
+
+
+def _counts(attempts: Mapping[str, int]) -> str:
+    return ", ".join(f"{task} {count}" for task, count in sorted(attempts.items()) if count)
