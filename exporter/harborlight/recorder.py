@@ -84,6 +84,9 @@ class Recorder(BaseJobPlugin):
         try:
             kind = event.event.value
             about: dict[str, Any] = {"trial": event.trial_name, "id": str(event.trial_id)}
+            if kind == "start":
+                about["digest"] = event.lock.task.digest
+                about["config"] = _kept_config(event)
             if kind == "end":
                 about["digest"] = event.lock.task.digest
                 about["result"] = _kept_result(event)
@@ -134,27 +137,14 @@ def _open(path: Path) -> tuple[int, bool]:
 
 def _kept_result(event: TrialHookEvent) -> dict[str, Any]:
     """What is kept of a trial's result, in the shape of Harbor's own ``result.json``."""
-    result, config, task = event.result, event.config, event.lock.task
-    source = config.source_trial
+    result, task = event.result, event.lock.task
     info = result.agent_info
     return {
         "id": str(result.id),
         "task_name": task.name,
         "trial_name": event.trial_name,
         "source": task.source,
-        "config": {
-            "task": {"name": task.name, "source": task.source},
-            "job_id": _text(config.job_id),
-            "trial_name": event.trial_name,
-            "agent": {
-                "name": config.agent.name,
-                "import_path": config.agent.import_path,
-                "model_name": config.agent.model_name,
-            },
-            "verifier": {"disable": config.verifier.disable},
-            "install_only": config.install_only,
-            "source_trial": {"trial_id": _text(source.trial_id)} if source else None,
-        },
+        "config": _kept_config(event),
         "agent_info": {
             "name": info.name,
             "version": info.version,
@@ -168,6 +158,25 @@ def _kept_result(event: TrialHookEvent) -> dict[str, Any]:
         "finished_at": _moment(result.finished_at),
         **{name: _kept_timing(getattr(result, name)) for name in _TIMINGS},
         "step_results": [_kept_step(step) for step in result.step_results or ()] or None,
+    }
+
+
+def _kept_config(event: TrialHookEvent) -> dict[str, Any]:
+    """What is kept of a trial's configuration, in the shape of Harbor's own ``config.json``."""
+    config, task = event.config, event.lock.task
+    source = config.source_trial
+    return {
+        "task": {"name": task.name, "source": task.source},
+        "job_id": _text(config.job_id),
+        "trial_name": event.trial_name,
+        "agent": {
+            "name": config.agent.name,
+            "import_path": config.agent.import_path,
+            "model_name": config.agent.model_name,
+        },
+        "verifier": {"disable": config.verifier.disable},
+        "install_only": config.install_only,
+        "source_trial": {"trial_id": _text(source.trial_id)} if source else None,
     }
 
 

@@ -93,7 +93,8 @@ class TrialRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     is Harbor's own verdict on the reward; ``exceptions`` are type names only. ``phase`` is what an
     open execution does, where the recorder tells ("" otherwise). ``own_exception``: the type that
     Harbor recorded for the trial itself, "" where only its steps have any: a job's resume looks at
-    no other. ``retry``: it is the so manieth
+    no other. ``interrupted``: its process died before it ended, as the recorder tells once the job
+    was resumed. ``retry``: it is the so manieth
     execution of its trial, which Harbor retried, and only the job's log tells of it (0 otherwise);
     ``reward_valid`` is then whether a reward would have been.
     Durations are seconds; ``None`` means that the phase did not run.
@@ -119,6 +120,7 @@ class TrialRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     own_exception: str = ""
     verification_off: bool = False
     phase: str = ""
+    interrupted: bool = False
     retry: int = 0
     unreadable: bool = False
     separate_verifier: bool = False

@@ -141,3 +141,28 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
         assert (job.path / FILE_NAME).read_bytes() == before
     assert job.result()["finished_at"] is not None
     assert set(recorded(job)) < set(on_disk(job))
+
+
+def test_killed_and_resumed_with_the_recorder(tmp_path: Path) -> None:
+    """Harbor deletes what the dead process had begun; the recorder knows that it was."""
+    script = {"waits": ["wait:never,ok", "ok"], "done": ["ok"]}
+    dataset = write_tasks(tmp_path / "tasks", sorted(script))
+    with HarborJob(tmp_path / "jobs", "job", tmp_path) as job:
+        job.run(dataset, *PLUGIN, script=script, concurrent=2)
+        eventually(
+            lambda: (job.agent_calls() == 2 and len(on_disk(job)) == 1) or None,
+            30.0,
+            what="one trial done, one in its agent",
+        )
+        job.kill()
+        at_once = snapshot_of(job.path)
+        job.resume(plugins=PLUGIN)
+        job.wait()
+    for snapshot, resolution in ((at_once, "open"), (snapshot_of(job.path), "replayed")):
+        (run,) = snapshot.runs
+        (fault,) = (fault for task in run.tasks for fault in task.faults)
+        assert (fault.cause, fault.phase) == ("interrupted", "agent")
+        assert fault.resolution == resolution
+        counted = snapshot.counters[run.label].get("run_faults_total", {})
+        # Before the resume its result could still come to light.
+        assert sum(counted.values()) == (resolution == "replayed")

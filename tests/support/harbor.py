@@ -115,11 +115,12 @@ class HarborJob:
             arguments += ["-m", model]
         return self._start(*arguments, *extra)
 
-    def resume(self, *error_types: str) -> Self:
+    def resume(self, *error_types: str, plugins: Sequence[str] = ()) -> Self:
         """``harbor job resume``; trials with these exceptions (default: cancelled) run again."""
         arguments = ["job", "resume", "-p", str(self.path)]
         for name in error_types:
             arguments += ["-f", name]
+        arguments += plugins
         return self._start(*arguments)
 
     def regrade(

@@ -128,7 +128,7 @@ def test_a_full_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert recorder._file is not None
     os.dup2(full, recorder._file)
     os.close(full)
-    job.event(TrialEvent.START)
+    job.event(TrialEvent.ENVIRONMENT_START)
     job.event(TrialEvent.AGENT_START)
     assert caplog.messages == [
         "harborlight: the job's events are no longer recorded: No space left on device"
@@ -140,14 +140,14 @@ def test_an_event_of_another_shape(tmp_path: Path, caplog: pytest.LogCaptureFixt
     """A result that is none, as another Harbor might hand out."""
     _, job = started(tmp_path)
     job.event(TrialEvent.END)
-    job.event(TrialEvent.START)
+    job.event(TrialEvent.ENVIRONMENT_START)
     assert len(caplog.messages) == 1
     assert [line["event"] for line in lines(tmp_path)] == ["job-start"]
 
 
 def test_an_endless_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     _, job = started(tmp_path)
-    job.event(TrialEvent.START, trial_name="x" * MAX_LINE_BYTES)
+    job.event(TrialEvent.ENVIRONMENT_START, trial_name="x" * MAX_LINE_BYTES)
     assert caplog.messages[0].endswith("File too large")
 
 
@@ -155,7 +155,7 @@ def test_a_torn_line_is_left_behind(tmp_path: Path) -> None:
     """A new recording begins on a line of its own, and what stood before stays."""
     (tmp_path / FILE_NAME).write_bytes(b'{"v":1,"at":5,"ev')
     _, job = started(tmp_path)
-    job.event(TrialEvent.START)
+    job.event(TrialEvent.ENVIRONMENT_START)
     raw = (tmp_path / FILE_NAME).read_bytes()
     assert raw.startswith(b'{"v":1,"at":5,"ev\n{"v":1')
     file = RecorderFile(str(tmp_path))

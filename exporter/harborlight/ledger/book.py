@@ -242,6 +242,8 @@ class Ledger:
             return  # a stale copy of what has a result already
         started = executions.get("")
         if started is not None and _overtakes(record, started.record):
+            if record.interrupted:  # so it was counted, if it was
+                fresh = replace(fresh, counted=fresh.counted | started.counted)
             self._drop_trial((record.job_id, record.name, ""))
         job = self._jobs.get(record.job_id)
         told = [e for e in in_order(executions.values(), job) if e.record.retry]

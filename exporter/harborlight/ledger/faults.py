@@ -132,7 +132,7 @@ def cause_of(record: TrialRecord, extension: Mapping[str, Cause] = MappingProxyT
     """
     if record.unreadable:
         return Cause.UNREADABLE
-    if record.open:
+    if record.open or record.interrupted:
         return Cause.INTERRUPTED
     for name in record.exceptions:
         found = extension.get(name) or CAUSES.get(name)

@@ -7,6 +7,7 @@ next recording begins on a new line. Whatever line cannot be read is left out, t
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -15,7 +16,12 @@ from msgspec.structs import replace
 from harborlight.process_identity import Identity, lives
 from harborlight.recorder import FILE_NAME, FORMAT, MAX_LINE_BYTES
 from harborlight.records import TrialRecord
-from harborlight.sources.harbor_files import FileError, read_trial_result
+from harborlight.sources.harbor_files import (
+    MAX_ID_LENGTH,
+    FileError,
+    read_trial_config,
+    read_trial_result,
+)
 from harborlight.sources.tail import Tail
 
 _START_SECONDS: Final = 60.0
@@ -36,6 +42,7 @@ class _Event(msgspec.Struct):
     trial: str = ""
     id: str = ""
     digest: str | None = None
+    config: msgspec.Raw = msgspec.Raw(b"")
     result: msgspec.Raw = msgspec.Raw(b"")
     boot: str = ""
     namespace: str = ""
@@ -60,13 +67,16 @@ class RecorderFile:
         self.last = 0.0
         self.phases: dict[str, tuple[str, float]] = {}
         self.ended: Counter[str] = Counter()
+        self._open: dict[str, _Event] = {}
 
     def read_on(self) -> list[TrialRecord]:
         """The executions that ended since the last look, in the recorder's order.
 
+        Those whose process died ended with the next recording of their job.
+
         Their job's name and what only the directory tells are not in them.
         """
-        records = []
+        records: list[TrialRecord] = []
         for line in self._tail.read_on():
             try:
                 event = _event.decode(line)
@@ -74,9 +84,7 @@ class RecorderFile:
                 continue
             if event.v == FORMAT:
                 self.last = max(self.last, event.at)
-                record = self._take(event)
-                if record is not None:
-                    records.append(record)
+                records += self._take(event)
         return records
 
     def dead_since(self, incarnation: float | None) -> bool:
@@ -89,10 +97,10 @@ class RecorderFile:
             return False
         return lives(self.process) is False
 
-    def _take(self, event: _Event) -> TrialRecord | None:
+    def _take(self, event: _Event) -> Iterator[TrialRecord]:
         match event.event:
             case "job-start":
-                self.phases.clear()
+                yield from self._interrupted(event.at)
                 self.process = Identity(
                     boot=event.boot,
                     namespace=event.namespace,
@@ -101,19 +109,44 @@ class RecorderFile:
                 )
             case "job-end":
                 self.phases.clear()
+                self._open.clear()
                 self.process = None
             case "end":
                 self.phases.pop(event.trial, None)
+                self._open.pop(event.trial, None)
                 self.ended[event.trial] += 1
-                return _record(event)
+                yield from _records(event)
             case kind if kind in _PHASES:
                 self.phases[event.trial] = (_PHASES[kind], event.at)
-        return None
+                if kind == "start":
+                    self._open[event.trial] = event
+
+    def _interrupted(self, resumed_at: float) -> Iterator[TrialRecord]:
+        """The executions that an earlier process began and did not end."""
+        begun, self._open = self._open, {}
+        phases, self.phases = self.phases, {}
+        for name, event in begun.items():
+            self.ended[name] += 1
+            if not 0 < len(event.id) <= MAX_ID_LENGTH:
+                continue
+            try:
+                record = read_trial_config(bytes(event.config))
+                yield replace(
+                    record,
+                    execution=event.id,
+                    digest=event.digest,
+                    started_at=event.at,
+                    phase=phases[name][0],
+                    interrupted=True,
+                    mtime_ns=int(resumed_at * 1e9),
+                )
+            except (FileError, OverflowError):
+                continue
 
 
-def _record(event: _Event) -> TrialRecord | None:
+def _records(event: _Event) -> Iterator[TrialRecord]:
     try:
         record = read_trial_result(bytes(event.result), int(event.at * 1e9))
     except (FileError, OverflowError, ValueError):
-        return None
-    return replace(record, digest=event.digest)
+        return
+    yield replace(record, digest=event.digest)
