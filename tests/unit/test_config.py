@@ -392,7 +392,7 @@ def test_wrong_value(tmp_path: Path, text: str, error: str) -> None:
 NAME = "expected a letter or digit, then at most 99 letters, digits, spaces or characters of ._:/+-"
 TASKS = "expected a list of tasks, {file: PATH} or {job: NAME}"
 RUN_KEYS = (
-    "agent, attempts, content, dataset, exclude, invalid_exceptions, jobs, model, name, "
+    "agent, attempts, content, dataset, exclude, given_up, invalid_exceptions, jobs, model, name, "
     "reference, reward, tasks, title"
 )
 

@@ -88,6 +88,13 @@ RUN_ATTEMPTS = _define(
     "run state",
     "Attempts by state; the states add up to the target.",
 )
+RUN_ATTEMPTS_RUNNING = _define(
+    "run",
+    G,
+    "run_attempts_running",
+    "run phase",
+    "Running attempts by what they do; `unknown` where neither recorder nor Harbor server tells.",
+)
 RUN_ATTEMPTS_PASSED = _define(
     "run", G, "run_attempts_passed", "run", "Scored attempts whose reward is a success."
 )

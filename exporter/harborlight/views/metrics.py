@@ -192,6 +192,9 @@ def _run(families: Families, run: RunStanding, counters: CounterTree) -> None:
     add(c.RUN_ATTEMPTS_TARGET, run.target, label)
     for state in AttemptState:
         add(c.RUN_ATTEMPTS, run.states[state], label, state)
+    for doing in Phase:
+        running = sum(task.phases.get(doing, 0) for task in run.tasks)
+        add(c.RUN_ATTEMPTS_RUNNING, running, label, doing)
     add(c.RUN_ATTEMPTS_PASSED, run.passed, label)
     add(c.RUN_ATTEMPTS_SURPLUS, run.surplus, label)
     add(c.RUN_STALE_CONTENT, run.stale_content, label)

@@ -1,0 +1,353 @@
+"""Plans for what a run is missing: which way for which attempt, worked out by hand."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from harborlight.ledger.book import Rules
+from harborlight.ledger.replay_plan import ReplayPlan, plan_replay
+from harborlight.ledger.runs import RunDefinition
+from harborlight.records import TaskRef
+from harborlight.sources.job_recipe import JobRecipe, TaskSource, read_recipe
+from harborlight.views.replay import as_script, hints, replays
+from support.records import Watched, job_record, logged, plan, trial
+
+RUN = Rules(runs=(RunDefinition("run", jobs=("*",)),))
+OTHER = TaskRef("set", "other")
+ENDED: dict[str, Any] = {"finished_at": 900.0}
+
+
+def planned(watched: Watched, label: str = "run") -> ReplayPlan:
+    runs = {run.label: run for run in watched.ledger.runs()}
+    return plan_replay(runs[label], runs.values(), watched.ledger.works())
+
+
+def steps(found: ReplayPlan) -> list[tuple[str, str, dict[str, int], tuple[str, ...]]]:
+    return [
+        (str(step.boundary), step.job_id, dict(step.attempts), step.filtered or step.trials)
+        for step in found.steps
+    ]
+
+
+def refused(found: ReplayPlan) -> dict[str, dict[str, int]]:
+    return {rest.why: dict(rest.attempts) for rest in found.not_planned}
+
+
+class TestResume:
+    """A resume runs again what its filter picks and what has no result: no more than is missing."""
+
+    def test_the_types_of_the_open_faults(self) -> None:
+        watched = Watched(RUN)
+        watched.see(
+            job_record("a", plan(4), **ENDED),
+            trial("w", "1", job="a", reward=1.0),
+            trial("x", "2", job="a", exceptions=("ApiError",)),
+            trial("y", "3", job="a", exceptions=("RateLimitError",)),
+            trial("z", "4", job="a", exceptions=("ApiError",)),
+        )
+        found = planned(watched)
+        assert found.missing == 3
+        assert steps(found) == [("resume", "a", {"task": 3}, ("ApiError", "RateLimitError"))]
+        assert found.not_planned == ()
+
+    def test_a_scored_trial_of_that_type_is_never_deleted(self) -> None:
+        """Harbor's filter looks at nothing but the type: the fault is run anew instead."""
+        watched = Watched(RUN)
+        watched.see(
+            job_record("a", plan(3), **ENDED),
+            trial("w", "1", job="a", reward=1.0, exceptions=("NonZeroAgentExitCodeError",)),
+            trial("x", "2", job="a", exceptions=("NonZeroAgentExitCodeError",)),
+            trial("y", "3", job="a", exceptions=("ApiError",)),
+        )
+        assert steps(planned(watched)) == [
+            ("resume", "a", {"task": 1}, ("ApiError",)),
+            ("rerun", "a", {"task": 1}, ()),
+        ]
+
+    def test_what_another_job_has_scored_since_is_not_run_again(self) -> None:
+        """Two faults, one replayed elsewhere: a resume would run both."""
+        watched = Watched(RUN)
+        watched.see(
+            job_record("a", plan(2), **ENDED),
+            trial("x", "1", job="a", exceptions=("ApiError",)),
+            trial("y", "2", job="a", exceptions=("ApiError",)),
+        )
+        watched.see(
+            job_record("b", plan(1), created=2.0, **ENDED), trial("x", "3", job="b", reward=0.0)
+        )
+        found = planned(watched)
+        assert found.missing == 1
+        assert steps(found) == [("rerun", "b", {"task": 1}, ())]
+
+    def test_what_never_began_and_what_was_cut_off(self) -> None:
+        """A cancelled job: one scored, one cancelled, one queued; a killed one: open trials."""
+        watched = Watched(replace_local(RUN))
+        watched.see(
+            job_record("a", plan(3), n_cancelled=1),
+            trial("w", "1", job="a", reward=1.0),
+            trial("x", "2", job="a", exceptions=("CancelledError",)),
+        )
+        watched.see(
+            job_record("b", plan(1, OTHER), created=2.0),
+            trial("x", job="b", task=OTHER),
+            held=False,
+        )
+        assert steps(planned(watched)) == [
+            ("resume", "a", {"task": 2}, ("CancelledError",)),
+            ("resume", "b", {"other": 1}, ()),
+        ]
+
+    def test_told_nothing_harbor_picks_cancelled_ones(self) -> None:
+        """A cancelled trial that is scored elsewhere: there is no filter that spares it."""
+        watched = Watched(RUN)
+        watched.see(
+            job_record("a", plan(1), plan(1, OTHER), n_cancelled=1),
+            trial("x", "1", job="a", exceptions=("CancelledError",)),
+        )
+        watched.see(
+            job_record("b", plan(1), created=2.0, **ENDED), trial("x", "2", job="b", reward=1.0)
+        )
+        assert steps(planned(watched)) == [("rerun", "a", {"other": 1}, ())]
+
+    @pytest.mark.parametrize(
+        ("record", "seen"),
+        [
+            ({}, {"held": True}),
+            ({}, {"held": None}),
+            (ENDED, {"resumable": False}),
+        ],
+    )
+    def test_a_job_that_cannot_be_resumed(
+        self, record: dict[str, Any], seen: dict[str, Any]
+    ) -> None:
+        """It works still, may work still, or lacks its lock."""
+        watched = Watched(RUN)
+        watched.see(
+            job_record("a", plan(1), **record),
+            trial("x", "1", job="a", exceptions=("ApiError",)),
+            **seen,
+        )
+        found = planned(watched)
+        assert steps(found) == [("rerun", "a", {"task": 1}, ())]
+        assert found.unended == (("a",) if not record else ())
+
+    def test_another_runs_scored_trials_are_not_deleted(self) -> None:
+        """One job with two agents serves two runs; the type is scored in the other one."""
+        rules = Rules(
+            runs=(
+                RunDefinition("run", jobs=("*",), agent="agent"),
+                RunDefinition("second", jobs=("*",), agent="second"),
+            )
+        )
+        watched = Watched(rules)
+        watched.see(
+            job_record("a", plan(1), plan(1, agent="second"), **ENDED),
+            trial("x", "1", job="a", exceptions=("ApiError",)),
+            trial("y", "2", job="a", agent="second", reward=1.0, exceptions=("ApiError",)),
+        )
+        assert steps(planned(watched)) == [("rerun", "a", {"task": 1}, ())]
+
+    def test_exceptions_of_steps_cannot_be_picked(self) -> None:
+        watched = Watched(RUN)
+        watched.see(
+            job_record("a", plan(1), **ENDED),
+            trial("x", "1", job="a", exceptions=("ApiError",), own_exception=""),
+        )
+        assert steps(planned(watched)) == [("rerun", "a", {"task": 1}, ())]
+
+    def test_executions_that_only_the_log_tells_of_stand_nowhere(self) -> None:
+        watched = Watched(RUN)
+        watched.see(
+            job_record("a", plan(1), max_retries=1, **ENDED),
+            logged("x", 1, job="a"),
+            trial("x", "2", job="a", exceptions=("ApiError",)),
+        )
+        assert steps(planned(watched)) == [("resume", "a", {"task": 1}, ("ApiError",))]
+
+
+class TestRegrade:
+    """Of a trial whose agent's outputs stand and whose verifier runs apart."""
+
+    def test_only_what_has_no_verdict(self) -> None:
+        """The same type in a task that cannot be regraded: a resume would run both, so neither."""
+        watched = Watched(RUN)
+        bad: dict[str, Any] = {"exceptions": ("RewardFileNotFoundError",)}
+        watched.see(
+            job_record("a", plan(2), plan(1, OTHER), **ENDED),
+            trial("w", "1", job="a", reward=1.0, separate_verifier=True),
+            trial("x", "2", job="a", separate_verifier=True, **bad),
+            trial("y", "3", job="a", task=OTHER, **bad),
+        )
+        assert steps(planned(watched)) == [
+            ("regrade", "a", {"task": 1}, ("x",)),
+            ("rerun", "a", {"other": 1}, ()),
+        ]
+
+    def test_a_directory_that_is_gone(self) -> None:
+        watched = Watched(RUN)
+        fault = trial(
+            "x", "1", job="a", separate_verifier=True, exceptions=("RewardFileNotFoundError",)
+        )
+        watched.see(job_record("a", plan(1), **ENDED), fault, listing=frozenset())
+        assert steps(planned(watched)) == [("resume", "a", {"task": 1}, ())]
+
+
+class TestNewJob:
+    """For what neither a regrade nor a resume brings."""
+
+    def test_tasks_by_how_many_are_missing(self) -> None:
+        """Configured: three attempts a task; the jobs planned less."""
+        watched = Watched(Rules(runs=(RunDefinition("run", jobs=("*",), attempts=3),)))
+        watched.see(
+            job_record("a", plan(1), plan(1, OTHER), plan(1, TaskRef("set", "third")), **ENDED),
+            trial("x", "1", job="a", reward=1.0),
+            trial("y", "2", job="a", task=OTHER, reward=1.0),
+        )
+        found = planned(watched)
+        # The job ended without its third trial, which a resume runs; two of that task are left.
+        assert found.missing == 7
+        assert steps(found) == [
+            ("resume", "a", {"third": 1}, ()),
+            ("rerun", "a", {"other": 2, "task": 2, "third": 2}, ()),
+        ]
+
+    def test_nothing_is_missing(self) -> None:
+        watched = Watched(RUN)
+        watched.see(job_record("a", plan(1), **ENDED), trial("x", "1", job="a", reward=0.0))
+        assert planned(watched) == ReplayPlan("run", 0, ())
+
+    def test_why_there_is_no_step(self) -> None:
+        rules = Rules(
+            runs=(
+                RunDefinition(
+                    "run",
+                    jobs=("*",),
+                    tasks=("task", "other", "third", "fourth"),
+                    attempts=1,
+                    given_up={"fourth": "broken upstream"},
+                ),
+            )
+        )
+        watched = Watched(rules)
+        gone, off = TaskRef("set", "third"), TaskRef("set", "fourth")
+        watched.see(
+            job_record("a", plan(1), plan(1, off), **ENDED),
+            trial("x", "1", job="a", verification_off=True),
+            trial("y", "2", job="a", task=off, exceptions=("ApiError",)),
+        )
+        watched.see(job_record("b", plan(1, gone), **ENDED))
+        watched._present.discard("b")
+        watched.see(job_record("a", plan(1), plan(1, off), **ENDED))
+        found = planned(watched)
+        assert steps(found) == []
+        assert found.missing == 3
+        assert refused(found) == {
+            "no job planned it": {"other": 1},
+            "the directory of the job that planned it is gone": {"third": 1},
+            "its job has verification off, so no attempt can be scored": {"task": 1},
+            "given up": {"fourth": 1},
+        }
+        (run,) = watched.ledger.runs()
+        assert {str(name): n for name, n in run.resolutions.items()} == {"given_up": 1}
+
+
+def replace_local(rules: Rules) -> Rules:
+    return Rules(runs=rules.runs, local_jobs=True)
+
+
+def recipe(tmp_path: Path, **fields: Any) -> JobRecipe:
+    given: dict[str, Any] = {
+        "directory": tmp_path / "jobs" / "a job",
+        "sources": (TaskSource(("-d", "set@1"), label="set"),),
+        "environment": None,
+        "n_agents": 1,
+        "verifier_variables": (),
+        "redacted": (),
+        "recorded": False,
+        "by_hand": (),
+    }
+    return JobRecipe(**(given | fields))
+
+
+class TestCommands:
+    """A plan in Harbor's words."""
+
+    def lines(self, tmp_path: Path, watched: Watched, **fields: Any) -> list[list[str]]:
+        made = replays(planned(watched), {"a": recipe(tmp_path, **fields)}, {"a"})
+        return [shlex.split(line) for replay in made for line in replay.commands]
+
+    def one_missing(self, name: str = "task") -> Watched:
+        watched = Watched(RUN)
+        watched.see(
+            job_record("a", plan(1, TaskRef("set", name)), **ENDED),
+            trial("x", "1", job="a", task=TaskRef("set", name), exceptions=("Odd",)),
+            resumable=False,
+        )
+        return watched
+
+    def test_names_are_quoted_for_the_shell_and_for_harbors_patterns(self, tmp_path: Path) -> None:
+        (line,) = self.lines(tmp_path, self.one_missing("a[b]; rm -rf *"))
+        folder = tmp_path / "jobs" / "a job"
+        assert line == [
+            *("harbor", "run", "-c", f"{folder}/config.json", "-d", "set@1"),
+            *("-i", "a[[]b]; rm -rf [*]", "-k", "1"),
+            *("-o", str(tmp_path / "jobs"), "--job-name", "a job-replay", "-y"),
+        ]
+
+    def test_the_recorder_goes_on(self, tmp_path: Path) -> None:
+        (line,) = self.lines(tmp_path, self.one_missing(), recorded=True)
+        assert line[-2:] == ["--plugin", "harborlight"]
+
+    def test_a_name_that_is_taken(self, tmp_path: Path) -> None:
+        (tmp_path / "jobs" / "a job-replay").mkdir(parents=True)
+        (line,) = self.lines(tmp_path, self.one_missing())
+        assert "a job-replay-2" in line
+
+    def test_a_single_task_and_one_of_which_nobody_knows_where_it_is(self, tmp_path: Path) -> None:
+        single = TaskSource(("-t", "org/task@3"), task="task")
+        (line,) = self.lines(tmp_path, self.one_missing(), sources=(single,))
+        assert line[4:8] == ["-t", "org/task@3", "-k", "1"]
+        assert self.lines(tmp_path, self.one_missing(), sources=()) == []
+
+    def test_a_script_has_nothing_but_comments_and_commands(self, tmp_path: Path) -> None:
+        """Not even where a job's name has a line break in it."""
+        odd = tmp_path / "jobs" / "a\nrm -rf x"
+        found = planned(self.one_missing())
+        made = replays(found, {"a": recipe(tmp_path, directory=odd, redacted=("API_KEY",))}, ())
+        told = hints(found, made, jobs=["a"], globs=None)
+        script = as_script(found, made, told)
+        rest = script.replace(shlex.quote(str(odd / "config.json")), "").replace(
+            shlex.quote(f"{odd.name}-replay"), ""
+        )
+        assert all(line[:1] in ("", "#") or line.startswith("harbor ") for line in rest.split("\n"))
+        assert "Harbor kept no value of API_KEY" in script
+
+    def test_a_new_job_has_to_belong_to_the_run(self, tmp_path: Path) -> None:
+        found = planned(self.one_missing())
+        made = replays(found, {"a": recipe(tmp_path)}, ())
+        assert hints(found, made, jobs=["a"], globs=["a job*"]) == []
+        (added,) = hints(found, made, jobs=["a"], globs=["a"])
+        assert added == "Add to the run's jobs in the configuration: a job-replay"
+        (automatic,) = hints(found, made, jobs=["a"], globs=None)
+        assert json.dumps(["a", "a job-replay"]) in automatic
+
+
+def test_recipes_of_recorded_jobs(harbor_jobs: Path) -> None:
+    """Also a regrade's, whose tasks are single ones."""
+    mixed = read_recipe(harbor_jobs / "mixed-6x5")
+    assert mixed.source_of(TaskRef("mini6", "sort-words")) == TaskSource(
+        ("-p", "tasks/mini6"), label="mini6"
+    )
+    assert mixed.environment == "bwrap_env:BwrapEnvironment"
+    regrade = read_recipe(harbor_jobs / "sep-regrade")
+    found = regrade.source_of(TaskRef("sep", "sep-a"))
+    assert found is not None
+    assert found.options[0] == "-p"
+    assert found.options[1].endswith("sep-a")
+    with pytest.raises((OSError, ValueError)):
+        read_recipe(harbor_jobs)
