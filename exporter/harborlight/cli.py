@@ -51,11 +51,12 @@ from harborlight.server import ListenError, Sockets, bind, build_app, parse_list
 from harborlight.service import Reload, Service, Source
 from harborlight.snapshot import CollectorSnapshot, Snapshot, of_ledger, with_statistics
 from harborlight.sources import reference_files
+from harborlight.sources.fetch import Tls
 from harborlight.sources.job_directory import SETTLE_SECONDS, JobDirectorySource
 from harborlight.sources.job_recipe import read_recipe
 from harborlight.sources.observation import Observation
 from harborlight.sources.sglang.source import SglangSource
-from harborlight.sources.sglang.targets import ReplicaTarget, Tls
+from harborlight.sources.sglang.targets import ReplicaTarget
 from harborlight.statistics.own_reference import reference_tasks
 from harborlight.statistics.runs import Statistics
 from harborlight.views import terminal

@@ -22,10 +22,10 @@ from harborlight.ledger.book import Rules
 from harborlight.ledger.pools import PoolDefinition
 from harborlight.readings import ReplicaSighting
 from harborlight.reference import Reference, ReferenceTask
+from harborlight.sources.failure import Failure, Trouble
 from harborlight.sources.job_directory import JobDirectorySource
 from harborlight.sources.observation import Observation
 from harborlight.sources.sglang.answers import read_loads
-from harborlight.sources.sglang.failure import Failure, Trouble
 from harborlight.sources.sglang.page import PageReading, read_page
 from harborlight.sources.sglang.replica import ServerAnswers, sighting
 from harborlight.views.metrics import Page as MetricsPage

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from harborlight.sources.failure import Failure, Trouble, Unreadable
 from harborlight.sources.sglang.answers import (
     MAX_ROWS,
     InfoReading,
@@ -15,7 +16,6 @@ from harborlight.sources.sglang.answers import (
     read_loads,
     read_server_info,
 )
-from harborlight.sources.sglang.failure import Failure, Trouble, Unreadable
 from harborlight.sources.sglang.page import read_page
 from harborlight.sources.sglang.replica import ServerAnswers, sighting
 

@@ -16,11 +16,12 @@ from pathlib import Path
 import pytest
 
 from harborlight import __version__
+from harborlight.sources.failure import Failure, Trouble, Unreadable
+from harborlight.sources.fetch import Tls, fetch_json
 from harborlight.sources.sglang.answers import read_loads, read_server_info
-from harborlight.sources.sglang.failure import Failure, Trouble, Unreadable
-from harborlight.sources.sglang.fetch import fetch_json, fetch_page
+from harborlight.sources.sglang.fetch import fetch_page
 from harborlight.sources.sglang.page import PageReader, PageReading
-from harborlight.sources.sglang.targets import ReplicaTarget, Tls
+from harborlight.sources.sglang.targets import ReplicaTarget
 from support.hostile import (
     CANARY,
     GZIP,
@@ -138,10 +139,10 @@ def test_kinds_of_trouble() -> None:
         "unauthorized": Trouble.UNAUTHORIZED,
         "forbidden": Trouble.UNAUTHORIZED,
         "not-found": Trouble.NOT_FOUND,
-        "html": Trouble.NOT_SGLANG,
-        "no-type": Trouble.NOT_SGLANG,
-        "another-exporter": Trouble.NOT_SGLANG,
-        "router": Trouble.NOT_SGLANG,
+        "html": Trouble.WRONG_KIND,
+        "no-type": Trouble.WRONG_KIND,
+        "another-exporter": Trouble.WRONG_KIND,
+        "router": Trouble.WRONG_KIND,
         "broken": Trouble.FAILED,
         "redirects": Trouble.FAILED,
         "hangs": Trouble.FAILED,
@@ -174,9 +175,7 @@ def test_an_address_that_drops_packets(monkeypatch: pytest.MonkeyPatch) -> None:
             (socket.AF_INET, socket.SOCK_STREAM, 6, "", address)
             for address in (hole.getsockname(), ("127.0.0.1", server.port))
         ]
-        monkeypatch.setattr(
-            "harborlight.sources.sglang.fetch.socket.getaddrinfo", lambda *_, **__: found
-        )
+        monkeypatch.setattr("harborlight.sources.fetch.socket.getaddrinfo", lambda *_, **__: found)
         assert isinstance(page_of("http://two.invalid:1", 2.0), PageReading)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from harborlight.ledger.replicas import Replica, ReplicaStanding
 from harborlight.readings import Latency, Number, ReplicaState, Total
-from harborlight.sources.sglang.failure import Trouble, Unreadable
+from harborlight.sources.failure import Trouble, Unreadable
 from harborlight.sources.sglang.page import read_page
 from harborlight.sources.sglang.replica import ServerAnswers, sighting
 
@@ -179,7 +179,7 @@ def test_router(sglang: Path, name: str) -> None:
     page = sglang / "sglang-expositions" / f"{name}.txt"
     with pytest.raises(Unreadable) as raised:
         read_page(page.read_bytes())
-    assert raised.value.failure.trouble is Trouble.NOT_SGLANG
+    assert raised.value.failure.trouble is Trouble.WRONG_KIND
     assert raised.value.failure.reason == ROUTERS[name]
 
 

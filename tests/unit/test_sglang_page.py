@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harborlight.readings import Histogram, Latency, Number, Series, Total
-from harborlight.sources.sglang.failure import Failure, Trouble, Unreadable
+from harborlight.sources.failure import Failure, Trouble, Unreadable
 from harborlight.sources.sglang.page import (
     MAX_LINE_BYTES,
     MAX_LINES,
@@ -108,8 +108,8 @@ def test_nothing_and_something_else() -> None:
     """An empty page is a server that has done nothing yet; it is not somebody else's."""
     assert read_page(b"") == read_page(b"# TYPE a gauge\n\n") == PageReading()
     assert read_page(b"sglang:unknown 1\n") == PageReading()
-    assert refused(b"node_load1 1\n").failure.trouble is Trouble.NOT_SGLANG
-    assert refused(b"xsglang:num_requests_total 1\n").failure.trouble is Trouble.NOT_SGLANG
+    assert refused(b"node_load1 1\n").failure.trouble is Trouble.WRONG_KIND
+    assert refused(b"xsglang:num_requests_total 1\n").failure.trouble is Trouble.WRONG_KIND
 
 
 def test_a_line_without_an_end() -> None:
@@ -156,7 +156,7 @@ def test_a_router_s_page() -> None:
         with pytest.raises(Unreadable) as raised:
             in_pieces(SMALL, line[:cut], line[cut:])
         assert raised.value.failure == Failure(
-            Trouble.NOT_SGLANG, "a router's page: list its workers as replicas"
+            Trouble.WRONG_KIND, "a router's page: list its workers as replicas"
         )
 
 

@@ -19,6 +19,7 @@ from harborlight.readings import (
     Series,
     Total,
 )
+from harborlight.sources.failure import Failure, Trouble
 from harborlight.sources.sglang.answers import (
     InfoReading,
     LoadRow,
@@ -26,7 +27,6 @@ from harborlight.sources.sglang.answers import (
     read_loads,
     read_server_info,
 )
-from harborlight.sources.sglang.failure import Failure, Trouble
 from harborlight.sources.sglang.page import PageReading, read_page
 from harborlight.sources.sglang.replica import PAGE_PATIENCE, ServerAnswers, sighting
 
@@ -51,7 +51,7 @@ NOT_THERE = Failure(Trouble.NOT_FOUND, "HTTP 404")
 HUNG = Failure(Trouble.FAILED, "timed out", timed_out=True)
 BROKEN = Failure(Trouble.FAILED, "HTTP 500")
 DENIED = Failure(Trouble.UNAUTHORIZED, "HTTP 401")
-FOREIGN = Failure(Trouble.NOT_SGLANG, "no SGLang metrics on the page")
+FOREIGN = Failure(Trouble.WRONG_KIND, "no SGLang metrics on the page")
 
 
 def see(

@@ -252,7 +252,7 @@ def test_a_scrape_that_nothing_can_end(scene: Scene, monkeypatch: pytest.MonkeyP
         released.wait(30)
         return []
 
-    monkeypatch.setattr("harborlight.sources.sglang.fetch.socket.getaddrinfo", resolve)
+    monkeypatch.setattr("harborlight.sources.fetch.socket.getaddrinfo", resolve)
     scene.replica("r1", "http://stuck.invalid:1", timeout=1.0, scrape_interval=0.1)
     try:
         seen = scene.look()["r1"]
@@ -286,7 +286,7 @@ def test_no_second_thread_for_a_further_server_that_is_stuck(
             return []
         return found(host, *args, **more)
 
-    monkeypatch.setattr("harborlight.sources.sglang.fetch.socket.getaddrinfo", resolve)
+    monkeypatch.setattr("harborlight.sources.fetch.socket.getaddrinfo", resolve)
     server = scene.serve(GOOD)
     scene.replica("r1", server.url, "http://stuck.invalid:1", timeout=1.5)
 

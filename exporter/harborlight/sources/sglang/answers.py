@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from harborlight.labels import safe_label
-from harborlight.sources.sglang.failure import Unreadable
+from harborlight.sources.failure import Unreadable
 
 _MAX_NUMBER: Final = 2**53
 _VERSION: Final = re.compile(r"[0-9]+(\.[0-9A-Za-z]+){1,5}([+-][0-9A-Za-z.-]+)?")

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple
 from prometheus_client.parser import text_string_to_metric_families
 
 from harborlight.readings import Histogram, Latency, Number, Series, Total
-from harborlight.sources.sglang.failure import Trouble, Unreadable
+from harborlight.sources.failure import Trouble, Unreadable
 
 MAX_LINE_BYTES: Final = 16 * 1024
 MAX_LINES: Final = 20_000
@@ -141,7 +141,7 @@ class PageReader:
         """What the page said. Raises Unreadable."""
         self._take(self._rest)
         if self._samples and not self._ours:
-            raise Unreadable("no SGLang metrics on the page", Trouble.NOT_SGLANG)
+            raise Unreadable("no SGLang metrics on the page", Trouble.WRONG_KIND)
         try:
             text = b"\n".join(self._lines).decode() + "\n"
         except UnicodeDecodeError:
@@ -155,7 +155,7 @@ class PageReader:
             line = match[1]
             if _ROUTER in line:
                 reason = "a router's page: list its workers as replicas"
-                raise Unreadable(reason, Trouble.NOT_SGLANG)
+                raise Unreadable(reason, Trouble.WRONG_KIND)
             if len(match[0]) > MAX_LINE_BYTES:  # as measured where its end is waited for
                 raise Unreadable("a line of the page is too long")
             if len(self._lines) >= MAX_LINES:

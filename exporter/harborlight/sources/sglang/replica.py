@@ -20,6 +20,7 @@ from harborlight.readings import (
     Series,
     Total,
 )
+from harborlight.sources.failure import Failure, Trouble
 from harborlight.sources.sglang.answers import (
     ROLES,
     InfoReading,
@@ -27,7 +28,6 @@ from harborlight.sources.sglang.answers import (
     LoadsReading,
     model_label,
 )
-from harborlight.sources.sglang.failure import Failure, Trouble
 from harborlight.sources.sglang.page import PageReading, Unit
 
 PAGE_PATIENCE: Final = 90.0
@@ -127,7 +127,7 @@ def _condition(servers: Sequence[ServerAnswers]) -> tuple[ReplicaState, str]:
             return ReplicaState.UNAUTHORIZED, failure.reason
         case Trouble.NOT_FOUND:
             return ReplicaState.NO_METRICS, "no /metrics: SGLang runs without --enable-metrics"
-        case Trouble.NOT_SGLANG:
+        case Trouble.WRONG_KIND:
             return ReplicaState.NO_METRICS, failure.reason
         case _ if any(server.reading is not None for server in others):
             return ReplicaState.INCOMPLETE, f"its first server: {failure.reason}"

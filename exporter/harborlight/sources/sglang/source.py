@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from harborlight.readings import ReplicaSighting, ReplicaState
+from harborlight.sources.failure import Failure, Trouble, Unreadable
+from harborlight.sources.fetch import fetch_json, server_key
 from harborlight.sources.observation import Observation, Problem
 from harborlight.sources.sglang.answers import (
     InfoReading,
@@ -17,11 +19,10 @@ from harborlight.sources.sglang.answers import (
     read_loads,
     read_server_info,
 )
-from harborlight.sources.sglang.failure import Failure, Trouble, Unreadable
-from harborlight.sources.sglang.fetch import fetch_json, fetch_page
+from harborlight.sources.sglang.fetch import fetch_page
 from harborlight.sources.sglang.page import PageReader, PageReading
 from harborlight.sources.sglang.replica import ServerAnswers, sighting
-from harborlight.sources.sglang.targets import ReplicaTarget, server_key
+from harborlight.sources.sglang.targets import ReplicaTarget
 
 log = logging.getLogger(__name__)
 
@@ -208,7 +209,7 @@ def _ask(
     loads: LoadsReading | Failure | None = None
     talks = isinstance(page, PageReading) or page.trouble in (
         Trouble.NOT_FOUND,
-        Trouble.NOT_SGLANG,
+        Trouble.WRONG_KIND,
     )
     share = target.timeout / _SHARE
     if talks and clock() >= memory.no_loads_until:

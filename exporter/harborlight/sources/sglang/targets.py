@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 
-
-@dataclass(frozen=True, slots=True)
-class Tls:
-    """How to speak TLS: files of certificates and keys; ``verify`` off trusts anybody."""
-
-    ca_file: str | None = None
-    cert_file: str | None = None
-    key_file: str | None = None
-    verify: bool = True
+from harborlight.sources.fetch import Tls
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +23,3 @@ class ReplicaTarget:
     timeout: float = 5.0
     scrape_interval: float = 5.0
     tls: Tls = field(default=Tls(), repr=False)
-
-
-def server_key(url: str) -> str:
-    """An opaque name of a server, the same after a restart, that gives no address away."""
-    return hashlib.sha256(url.rstrip("/").encode()).hexdigest()[:16]

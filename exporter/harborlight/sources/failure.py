@@ -7,15 +7,16 @@ from enum import StrEnum
 
 
 class Trouble(StrEnum):
-    """What kind of failure it is: it decides on the replica's state.
+    """What kind of failure it is.
 
-    ``not_found``: it has no such endpoint (HTTP 404). ``not_sglang``: what it answered is no
-    SGLang page. ``failed``: it did not answer, or not in a way that can be read.
+    ``not_found``: it has no such endpoint (HTTP 404). ``wrong_kind``: what it answered is not of
+    the kind of server that it should be. ``failed``: it did not answer, or not in a way that can
+    be read.
     """
 
     FAILED = "failed"
     NOT_FOUND = "not_found"
-    NOT_SGLANG = "not_sglang"
+    WRONG_KIND = "wrong_kind"
     UNAUTHORIZED = "unauthorized"
 
 
@@ -29,7 +30,7 @@ class Failure:
 
 
 class Unreadable(Exception):  # noqa: N818 - what it says of an answer
-    """There is no answer, or none that can be read, or not as SGLang's."""
+    """There is no answer, or none that can be read, or not as the server's that was asked."""
 
     def __init__(
         self, reason: str, trouble: Trouble = Trouble.FAILED, *, timed_out: bool = False
