@@ -1,6 +1,6 @@
 """The records that sources hand to the ledger: what was read, nothing decided.
 
-Every source (job directories today) translates what it sees into these two
+Every source (job directories, Harbor servers) translates what it sees into these two
 shapes. They carry no prompt, message, traceback, path or address, so nothing
 behind this point can leak one. Times are seconds since the epoch (UTC). They are msgspec structs
 because there are as many of them as a fleet has trials.
@@ -24,8 +24,9 @@ class TaskRef(NamedTuple):
 
 
 class PlannedTrial(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``count`` identical entries of a job's lock.
+    """``count`` identical entries of a job's lock, or first executions on a server.
 
+    ``cancelled`` of them were cancelled before they began, so that nobody is going to run them.
     ``agent`` is the agent's configured name (or its import path) and ``model``
     the configured model name ("" where there is none). For a regrade,
     ``source_trial`` is the id of the trial it derives from, ``source_task`` that
@@ -39,6 +40,12 @@ class PlannedTrial(msgspec.Struct, frozen=True, omit_defaults=True):
     count: int
     source_trial: str | None = None
     source_task: TaskRef | None = None
+    cancelled: int = 0
+
+    @property
+    def due(self) -> int:
+        """How many of them the job runs or has run, unless it ends before."""
+        return max(0, self.count - self.cancelled)
 
 
 class JobRecord(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -91,12 +98,13 @@ class TrialRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     only with the result). ``source_trial`` is the execution a regrade derives
     from. ``verdict_at`` is when the verifier gave its reward. ``reward_valid``
     is Harbor's own verdict on the reward; ``exceptions`` are type names only. ``phase`` is what an
-    open execution does, where the recorder tells ("" otherwise). ``own_exception``: the type that
-    Harbor recorded for the trial itself, "" where only its steps have any: a job's resume looks at
-    no other. ``interrupted``: its process died before it ended, as the recorder tells once the job
-    was resumed. ``retry``: it is the so manieth
-    execution of its trial, which Harbor retried, and only the job's log tells of it (0 otherwise);
-    ``reward_valid`` is then whether a reward would have been.
+    open execution does, where the recorder or the server tells ("" otherwise). ``own_exception``:
+    the type that Harbor recorded for the trial itself, "" where only its steps have any: a job's
+    resume looks at no other. ``interrupted``: its process died before it ended, as the recorder
+    tells once the job was resumed. ``again``: the server says of an open execution that it is a
+    retry, begun or still waiting. ``retry``: it is the so manieth execution of its trial, which
+    Harbor retried, and only the job's log tells of it (0 otherwise); ``reward_valid`` is then
+    whether a reward would have been.
     Durations are seconds; ``None`` means that the phase did not run.
     """
 
@@ -121,6 +129,7 @@ class TrialRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     verification_off: bool = False
     phase: str = ""
     interrupted: bool = False
+    again: bool = False
     retry: int = 0
     unreadable: bool = False
     separate_verifier: bool = False

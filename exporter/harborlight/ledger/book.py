@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from harborlight.labels import safe_label
 from harborlight.ledger import accounts
 from harborlight.ledger.faults import Cause
-from harborlight.ledger.jobs import Job
+from harborlight.ledger.jobs import Job, somebody_holds
 from harborlight.ledger.outcomes import Outcome, outcome
 from harborlight.ledger.ownership import (
     AttemptState,
@@ -126,25 +126,44 @@ class Ledger:
         new.sort(key=lambda j: (observation.jobs[j].record.made, j))
         for job_id in [*new, *(j for j in observation.jobs if j not in new)]:
             if job_id not in self._forgotten:
-                self._take_job(job_id, observation.jobs[job_id])
+                self._take_job(job_id, observation.jobs[job_id], observation.source)
         for record in observation.trials:
             if record.job_id not in self._forgotten:
                 self._take_trial(record)
         for job_id, sighting in observation.jobs.items():
             if sighting.listing is not None and job_id in self._trials:
                 self._take_listing(job_id, sighting.listing)
-        for job_id, job in list(self._jobs.items()):
-            if observation.present_jobs is None:
-                break
-            present = job_id in observation.present_jobs
-            if job.present != present:
-                held = job.held if present else None
-                self._set_job(job_id, replace(job, present=present, held=held))
+        self._take_presence(observation)
         for job_id in {*observation.jobs, *(record.job_id for record in observation.trials)}:
             self._mark_dead(job_id)
         for replica in observation.replicas:
             self._take_replica(replica)
         self._settle()
+
+    def _take_presence(self, observation: Observation) -> None:
+        """Which jobs the source has now, and of which it cannot tell who works on them.
+
+        A job is there as long as any source has it.
+        """
+        source, present = observation.source, observation.present_jobs
+        for job_id, job in list(self._jobs.items()):
+            held_by = job.held_by
+            if job.origin in observation.unreachable and held_by.get(source) is not None:
+                held_by = {**held_by, source: None}
+            if present is not None and job_id in present:
+                held_by = {source: None, **held_by}
+            elif present is not None:
+                held_by = {name: held for name, held in held_by.items() if name != source}
+            if held_by != job.held_by or (present is not None and job.present != bool(held_by)):
+                self._set_job(
+                    job_id,
+                    replace(
+                        job,
+                        present=bool(held_by),
+                        held=somebody_holds(held_by.values()),
+                        held_by=held_by,
+                    ),
+                )
 
     def _take_replica(self, sighting: ReplicaSighting) -> None:
         replica = self._replica(sighting.pool, sighting.replica)
@@ -166,7 +185,7 @@ class Ledger:
             if left_open is not None and left_open.record.open and not left_open.dead:
                 self._set_trial((job_id, name, ""), replace(left_open, dead=True))
 
-    def _take_job(self, job_id: str, sighting: JobSighting) -> None:
+    def _take_job(self, job_id: str, sighting: JobSighting, source: str) -> None:
         old = self._jobs.get(job_id)
         record = sighting.record
         if old is None:
@@ -174,13 +193,15 @@ class Ledger:
             old = Job(record, label, local=self._rules.local_jobs)
         else:
             record = _merged(old, sighting)
+        held_by = {**old.held_by, source: sighting.held}
         self._set_job(
             job_id,
             replace(
                 old,
                 record=record,
                 names=old.names | sighting.names | {sighting.record.name},
-                held=sighting.held,
+                held=somebody_holds(held_by.values()),
+                held_by=held_by,
                 gone=sighting.gone,
                 seen_held=old.seen_held or sighting.held is True,
                 local=self._rules.local_jobs,
@@ -729,13 +750,13 @@ class Ledger:
         plan = job.record.plan
         planned = job.record.n_total
         if plan is not None:
-            planned = sum(entry.count for entry in plan if entry.source_trial is None)
+            planned = sum(entry.due for entry in plan if entry.source_trial is None)
         return _by_state(places, planned, job)
 
     def _job_standing(self, job_id: str, job: Job) -> JobStanding:
         places = list(self._places(job_id, job).values())
         record = job.record
-        planned = sum(p.count for p in record.plan) if record.plan is not None else record.n_total
+        planned = sum(p.due for p in record.plan) if record.plan is not None else record.n_total
         trials = _by_state(places, planned, job)
         return JobStanding(
             job_id=job_id,

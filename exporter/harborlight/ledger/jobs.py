@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
@@ -26,9 +27,10 @@ class JobState(StrEnum):
 class Job(msgspec.Struct, frozen=True):
     """A job in the ledger: its record, and what was observed from outside.
 
-    ``held``: a process has the job's log open for writing (None: cannot be told). ``gone``: the
-    process that the recorder named is no longer there.
-    ``seen_held``: it was so at some earlier look, since the last end. ``local``: its processes
+    ``held``: somebody works on it: a process has its log open for writing, or a server says so
+    (None: cannot be told). ``held_by``: what each source says of that which has the job now.
+    ``gone``: the process that the recorder named is no longer there.
+    ``seen_held``: it was held at some earlier look, since the last end. ``local``: its processes
     run on this host, so that nobody holding the log is evidence. ``names`` are all the directory
     names it ever had. ``origin`` tells its directories apart without naming them.
     """
@@ -37,6 +39,7 @@ class Job(msgspec.Struct, frozen=True):
     label: str
     names: frozenset[str] = frozenset()
     held: bool | None = None
+    held_by: dict[str, bool | None] = {}
     gone: bool = False
     seen_held: bool = False
     local: bool = False
@@ -66,6 +69,17 @@ class Job(msgspec.Struct, frozen=True):
     def started(self) -> float:
         """When the job was made, for putting jobs in order."""
         return self.record.made
+
+
+def somebody_holds(said: Iterable[bool | None]) -> bool | None:
+    """Whether a job is held, by all who were asked.
+
+    One who sees it is enough; that nobody does, all have to say.
+    """
+    answers = set(said)
+    if True in answers:
+        return True
+    return False if answers == {False} else None
 
 
 def will_retry(exceptions: tuple[str, ...], record: JobRecord) -> bool:

@@ -237,9 +237,9 @@ def _group(
 def in_order(chain: Iterable[Execution], job: Job | None) -> list[Execution]:
     """One trial name's executions, oldest first.
 
-    What stands open beside a result is a retry only if it began after that and Harbor retries
-    such a result: nothing else brings a name back. Otherwise it is a copy, and left out. Of what
-    only the log tells, as much is left out as was seen otherwise.
+    What stands open beside a result is a retry only if it began after that, and if the server says
+    so or Harbor retries such a result: nothing else brings a name back in a directory. Otherwise it
+    is a copy, and left out. Of what only the log tells, as much is left out as was seen otherwise.
     """
     items = list(chain)
     logged = [e for e in items if e.record.retry]
@@ -254,7 +254,9 @@ def in_order(chain: Iterable[Execution], job: Job | None) -> list[Execution]:
         last = closed[-1].record
         ended = max(e.record.finished_at or e.record.started_at or 0.0 for e in closed)
         retried = job is not None and will_retry(last.exceptions, job.record)
-        rest = [e for e in rest if retried and (e.record.started_at or 0.0) > ended]
+        rest = [
+            e for e in rest if (e.record.again or retried) and (e.record.started_at or 0.0) > ended
+        ]
     return _only_logged(logged, closed, rest, job) + closed + rest
 
 

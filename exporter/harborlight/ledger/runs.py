@@ -95,6 +95,7 @@ class _Entry:
     task: TaskRef
     digest: str | None
     count: int
+    due: int
     source_trial: str | None
     planned: bool
 
@@ -156,7 +157,7 @@ class Runs:
             return self._places[kind]
         source = self._find(record.source_trial) if record.source_trial else None
         entry = _Entry(
-            record.agent, record.model, record.task, record.digest, 1, record.source_trial, False
+            record.agent, record.model, record.task, record.digest, 1, 1, record.source_trial, False
         )
         places = []
         for key in self._keys_of(record.job_id, entry, source.task if source else None):
@@ -207,6 +208,7 @@ class Runs:
                     entry.task,
                     entry.digest,
                     entry.count,
+                    entry.due,
                     entry.source_trial,
                     True,
                 ),
@@ -214,8 +216,10 @@ class Runs:
             )
         for seen in self._seen.get(job_id, ()):
             if (seen.agent, seen.model, seen.task) not in planned:
-                entry_seen = _Entry(seen.agent, seen.model, seen.task, seen.digest, 0, None, False)
-                yield entry_seen, None
+                yield (
+                    _Entry(seen.agent, seen.model, seen.task, seen.digest, 0, 0, None, False),
+                    None,
+                )
 
     # Tasks.
 
@@ -339,7 +343,7 @@ class Runs:
                 if not entry.planned:
                     seen_only[job_id].add(task)
                 elif entry.source_trial is None:
-                    plain[task][job_id] += entry.count
+                    plain[task][job_id] += entry.due
                 else:
                     regrades[task][job_id].add(entry.source_trial)
             for task, digest_counts in versions.items():

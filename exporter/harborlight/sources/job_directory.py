@@ -258,6 +258,7 @@ class JobDirectorySource:
                 progress(len(trials))
         jobs = self._sightings(held)
         return Observation(
+            source=self.name,
             jobs=jobs,
             trials=tuple(trials),
             present_jobs=frozenset(self._sighted),

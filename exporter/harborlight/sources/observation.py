@@ -13,10 +13,11 @@ from harborlight.records import JobRecord, TrialRecord
 class JobSighting:
     """A job as it stood at one look.
 
-    ``names``: the names of all its directories. ``held``: a process writes its log (None: cannot
-    be told). ``gone``: the process that the recorder named is no longer there. ``listing``: the
-    names of all trials whose directories stand (None: as before). ``origin`` tells one directory
-    from another of the same job. ``resumable``: config, lock and result could be read.
+    ``names``: the names of all its directories. ``held``: a process writes its log, or a server
+    works on it (None: cannot be told). ``gone``: the process that the recorder named is no longer
+    there. ``listing``: the names of all trials whose directories stand (None: as before).
+    ``origin`` tells one directory or server from another that has the same job. ``resumable``:
+    config, lock and result could be read, or a server has the job.
     """
 
     record: JobRecord
@@ -42,10 +43,12 @@ class Problem:
 class Observation:
     """All that is new since the look before.
 
-    ``present_jobs``: ids of the jobs whose directory stands now; None from what reads no jobs.
+    ``present_jobs``: ids of the jobs that the source has now; None where it reads no jobs or cannot
+    tell.
     ``replicas``: the looks at replicas that ended since, at most one a replica.
     ``failures``: why a whole place could not be looked at; empty means that the look succeeded.
     ``unsettled``: files that are being written right now and are worth another look soon.
+    ``source``: who looked. ``unreachable``: the origins of jobs that nothing can be said of now.
     """
 
     jobs: Mapping[str, JobSighting] = field(default_factory=dict)
@@ -55,3 +58,5 @@ class Observation:
     problems: tuple[Problem, ...] = ()
     failures: tuple[Problem, ...] = ()
     unsettled: int = 0
+    source: str = ""
+    unreachable: frozenset[str] = frozenset()
