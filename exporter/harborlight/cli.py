@@ -27,9 +27,11 @@ from harborlight import __version__
 from harborlight.config import (
     Config,
     ConfigError,
+    HarborServerConfig,
     PoolConfig,
     ReferenceConfig,
     ReplicaConfig,
+    TlsConfig,
     load_config,
     parse_duration,
     server_url,
@@ -52,6 +54,8 @@ from harborlight.service import Reload, Service, Source
 from harborlight.snapshot import CollectorSnapshot, Snapshot, of_ledger, with_statistics
 from harborlight.sources import reference_files
 from harborlight.sources.fetch import Tls
+from harborlight.sources.harbor_server.source import PATIENCE_SECONDS, HarborServerSource
+from harborlight.sources.harbor_server.targets import HarborServerTarget
 from harborlight.sources.job_directory import SETTLE_SECONDS, JobDirectorySource
 from harborlight.sources.job_recipe import read_recipe
 from harborlight.sources.observation import Observation
@@ -234,6 +238,14 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
         help="a jobs folder, a job directory, or a glob of either; repeatable",
     )
     parser.add_argument(
+        "--harbor-server",
+        dest="harbor_servers",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="a Harbor server (harbor serve) whose jobs to watch, http://HOST:PORT; repeatable",
+    )
+    parser.add_argument(
         "--sglang",
         action="append",
         default=[],
@@ -401,15 +413,47 @@ def _targets(pools: Sequence[PoolConfig]) -> tuple[ReplicaTarget, ...]:
             api_key=pool.api_key.get_secret_value() if pool.api_key is not None else None,
             timeout=pool.timeout,
             scrape_interval=pool.scrape_interval,
-            tls=Tls(
-                ca_file=pool.tls.ca_file,
-                cert_file=pool.tls.cert_file,
-                key_file=pool.tls.key_file,
-                verify=not pool.tls.insecure_skip_verify,
-            ),
+            tls=_tls(pool.tls),
         )
         for pool in pools
         for replica in pool.replicas
+    )
+
+
+def _tls(config: TlsConfig) -> Tls:
+    return Tls(
+        ca_file=config.ca_file,
+        cert_file=config.cert_file,
+        key_file=config.key_file,
+        verify=not config.insecure_skip_verify,
+    )
+
+
+def _harbor_servers(
+    config: Config, arguments: argparse.Namespace
+) -> tuple[HarborServerTarget, ...]:
+    """The configured Harbor servers, and those of ``--harbor-server``."""
+    urls = []
+    for url in arguments.harbor_servers:
+        try:
+            urls.append(server_url(url))
+        except ConfigError as error:
+            raise UsageError(f"--harbor-server: {error}") from None
+    servers = (
+        *config.harbor_servers,
+        *(HarborServerConfig(name=f"flag {n}", url=url) for n, url in enumerate(urls, 1)),
+    )
+    if len({server.url for server in servers}) < len(servers):
+        raise UsageError("--harbor-server: a server is given twice")
+    return tuple(
+        HarborServerTarget(
+            name=server.name,
+            url=server.url,
+            api_key=server.api_key.get_secret_value() if server.api_key is not None else None,
+            timeout=server.timeout,
+            tls=_tls(server.tls),
+        )
+        for server in servers
     )
 
 
@@ -418,6 +462,7 @@ class _Sources:
     """What is looked at. A source that a reload leaves as it was is kept with all it has read."""
 
     jobs: JobDirectorySource | None
+    harbor_servers: HarborServerSource | None
     sglang: SglangSource | None
 
     @classmethod
@@ -428,30 +473,36 @@ class _Sources:
         *,
         before: _Sources | None = None,
         settle_seconds: float = SETTLE_SECONDS,
+        patience: float | None = PATIENCE_SECONDS,
     ) -> _Sources:
         """The sources that configuration and flags name."""
         places = [*arguments.jobs, *config.job_places]
+        servers = _harbor_servers(config, arguments)
         targets = _targets(_pools(config, arguments))
         jobs = before.jobs if before is not None else None
+        harbor_servers = before.harbor_servers if before is not None else None
         sglang = before.sglang if before is not None else None
         fresh = JobDirectorySource(places, settle_seconds=settle_seconds) if places else None
         if fresh is None or jobs is None or fresh.places != jobs.places:
             jobs = fresh
+        if harbor_servers is None or harbor_servers.targets != servers:
+            harbor_servers = HarborServerSource(servers, patience=patience) if servers else None
         if sglang is None or sglang.targets != targets:
             sglang = SglangSource(targets) if targets else None
-        return cls(jobs, sglang)
+        return cls(jobs, harbor_servers, sglang)
 
     @property
     def all(self) -> tuple[Source, ...]:
         """Jobs first: their news need not wait for a replica that hangs."""
-        return tuple(source for source in (self.jobs, self.sglang) if source is not None)
+        given = (self.jobs, self.harbor_servers, self.sglang)
+        return tuple(source for source in given if source is not None)
 
     def or_complain(self) -> _Sources:
         """Themselves; a UsageError if there are none."""
         if not self.all:
             raise UsageError(
-                "nothing to watch: give --jobs PATH, --sglang URL or a configuration file with "
-                "jobs: or pools:"
+                "nothing to watch: give --jobs PATH, --harbor-server URL, --sglang URL or a "
+                "configuration file with jobs:, harbor_servers: or pools:"
             )
         return self
 
@@ -623,7 +674,9 @@ class _Reader:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         config = _load(arguments)
-        self._sources = _Sources.given(config, arguments, settle_seconds=_ONE_LOOK_SETTLE_SECONDS)
+        self._sources = _Sources.given(
+            config, arguments, settle_seconds=_ONE_LOOK_SETTLE_SECONDS, patience=None
+        )
         if arguments.data_dir is None:
             self._sources.or_complain()
         self._data_dir: Path | None = arguments.data_dir
@@ -662,6 +715,8 @@ class _Reader:
                 self._ledger = Ledger(store, self._rules)
             if self._sources.jobs is not None:
                 self._sources.jobs.start_anew()
+            if self._sources.harbor_servers is not None:
+                self._sources.harbor_servers.start_anew()
             # A replica is not asked at every look. What it counted then may be behind the ledger.
             before = (replace(replica, complete=False) for replica in self._replicas.values())
             self._ledger.take(Observation(replicas=tuple(before)))
@@ -811,6 +866,8 @@ def _check_config(arguments: argparse.Namespace) -> int:
     _statistics(config, None)
     replicas = sum(len(pool.replicas) for pool in config.pools)
     counts = [_counted(len(config.runs), "run")]
+    if config.harbor_servers:
+        counts.append(_counted(len(config.harbor_servers), "Harbor server"))
     if config.pools:
         counts += [_counted(len(config.pools), "pool"), _counted(replicas, "replica")]
     print(f"{arguments.file}: good, {', '.join(counts)} configured")

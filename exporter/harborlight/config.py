@@ -621,7 +621,7 @@ _ReadableFile = Annotated[PathText, AfterValidator(_readable_file)]
 
 
 class TlsConfig(_Strict):
-    """How to speak TLS with a pool's servers."""
+    """How to speak TLS with a pool's servers, or with a Harbor server."""
 
     ca_file: _ReadableFile | None = None
     cert_file: _ReadableFile | None = None
@@ -701,6 +701,22 @@ class PoolConfig(_Strict):
         return self
 
 
+class HarborServerConfig(_Strict):
+    """One server that ``harbor serve`` runs. ``timeout``: seconds that one request may take."""
+
+    name: RunName
+    url: _ServerUrl = Field(repr=False)
+    api_key: Annotated[SecretStr, PlainValidator(_read_api_key)] | None = None
+    timeout: Annotated[float, _duration("100ms", "1m")] = 5.0
+    tls: Annotated[TlsConfig, BeforeValidator(_a_mapping)] = TlsConfig()
+
+    @model_validator(mode="after")
+    def _tls_is_spoken(self) -> Self:
+        if self.url.startswith("http:") and self.tls != TlsConfig():
+            raise _several([(("tls",), "it has no effect on a server whose URL is http")])
+        return self
+
+
 def _read_reference_table(value: Any, info: ValidationInfo) -> dict[str, ReferenceTask]:
     """The table itself: read with the configuration."""
     path = _path_in(value, info)
@@ -770,6 +786,10 @@ class Config(_Strict):
     local_jobs: Flag = False
     refresh_interval: Annotated[float, _duration("50ms", "1h")] = 5.0
     runs: tuple[RunConfig, ...] = ()
+    harbor_servers: Annotated[
+        tuple[Annotated[HarborServerConfig, BeforeValidator(_a_mapping)], ...],
+        BeforeValidator(_a_list),
+    ] = ()
     pools: Annotated[
         tuple[Annotated[PoolConfig, BeforeValidator(_a_mapping)], ...], BeforeValidator(_a_list)
     ] = ()
@@ -802,6 +822,15 @@ class Config(_Strict):
     ) -> tuple[RunConfig, ...]:
         runs: tuple[RunConfig, ...] = _handled(value, handler, _repeated_names(value, "runs"))
         return runs
+
+    @field_validator("harbor_servers", mode="wrap")
+    @classmethod
+    def _harbor_servers_differ(
+        cls, value: Any, handler: ValidatorFunctionWrapHandler
+    ) -> tuple[HarborServerConfig, ...]:
+        errors = [*_repeated_names(value, "harbor_servers"), *_repeated_urls(value)]
+        servers: tuple[HarborServerConfig, ...] = _handled(value, handler, errors)
+        return servers
 
     @field_validator("pools", mode="wrap")
     @classmethod
@@ -890,6 +919,15 @@ def _repeated_servers(pools: Sequence[object]) -> Iterator[tuple[Place, str]]:
                     same = first.setdefault(server_url(url), place)
                     if same != place:
                         yield place, f"the same URL as {_path_to(same)}"
+
+
+def _repeated_urls(entries: object) -> Iterator[tuple[Place, str]]:
+    first: dict[str, int] = {}
+    for position, entry in enumerate(entries if isinstance(entries, list | tuple) else ()):
+        with contextlib.suppress(ConfigError):
+            same = first.setdefault(server_url(_part(entry, "url")), position)
+            if same != position:
+                yield (position, "url"), f"the same URL as harbor_servers[{same}].url"
 
 
 def _repeated_names(entries: object, key: str) -> list[tuple[Place, str]]:

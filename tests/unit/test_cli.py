@@ -152,8 +152,8 @@ def test_an_unknown_command_is_answered_with_the_usage(here: Here, arguments: li
 @pytest.mark.parametrize("name", ["serve", "metrics", "status"])
 def test_nothing_to_watch(here: Here, name: str) -> None:
     assert here.refused(name) == (
-        "nothing to watch: give --jobs PATH, --sglang URL or a configuration file with "
-        "jobs: or pools:"
+        "nothing to watch: give --jobs PATH, --harbor-server URL, --sglang URL or a "
+        "configuration file with jobs:, harbor_servers: or pools:"
     )
 
 

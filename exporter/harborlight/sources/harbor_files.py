@@ -245,7 +245,8 @@ _job_lock = msgspec.json.Decoder(_JobLock)
 _job_config = msgspec.json.Decoder(_JobConfig)
 
 
-def _decode[T](decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+def decode[T](decoder: msgspec.json.Decoder[T], data: bytes) -> T:
+    """What the decoder makes of it; a FileError that holds nothing of the data."""
     try:
         # The decoder skips what it does not keep without looking at its encoding.
         str(data, "utf-8")
@@ -277,18 +278,18 @@ def _agent_key(agent: _Agent) -> str:
 
 
 @functools.lru_cache(maxsize=4096)
-def _task_ref(source: str | None, name: str) -> TaskRef:
+def task_ref(source: str | None, name: str) -> TaskRef:
     """One object for the many trials of a task."""
     return TaskRef(sys.intern(source or ""), sys.intern(name))
 
 
 @overload
-def _epoch(moment: datetime, offset: float = 0.0) -> float: ...
+def epoch(moment: datetime, offset: float = 0.0) -> float: ...
 @overload
-def _epoch(moment: None, offset: float = 0.0) -> None: ...
+def epoch(moment: None, offset: float = 0.0) -> None: ...
 @overload
-def _epoch(moment: datetime | None, offset: float = 0.0) -> float | None: ...
-def _epoch(moment: datetime | None, offset: float = 0.0) -> float | None:
+def epoch(moment: datetime | None, offset: float = 0.0) -> float | None: ...
+def epoch(moment: datetime | None, offset: float = 0.0) -> float | None:
     """Seconds since the epoch; a naive time is local with ``offset`` seconds to UTC added."""
     if moment is None:
         return None
@@ -303,7 +304,7 @@ def _seconds(timing: _Timing | None) -> float | None:
     try:
         return max(0.0, (timing.finished_at - timing.started_at).total_seconds())
     except TypeError:  # one of them without a zone
-        return max(0.0, _epoch(timing.finished_at, 0.0) - _epoch(timing.started_at, 0.0))
+        return max(0.0, epoch(timing.finished_at, 0.0) - epoch(timing.started_at, 0.0))
 
 
 def exception_name(name: str) -> str:
@@ -343,7 +344,7 @@ def _total[N: (int, float)](values: Iterable[N | None]) -> N | None:
 
 def read_trial_result(data: bytes, mtime_ns: int = 0) -> TrialRecord:
     """A trial's ``result.json``. Its ``digest`` is not in there and stays None."""
-    result = _decode(_trial_result, data)
+    result = decode(_trial_result, data)
     config = result.config
     rewards = (result.verifier_result.rewards if result.verifier_result else None) or {}
     for value in rewards.values():
@@ -363,26 +364,26 @@ def read_trial_result(data: bytes, mtime_ns: int = 0) -> TrialRecord:
         verifier = verified[-1] if verified else verifier
         if result.agent_result is None:
             usage = _summed([step.agent_result for step in steps if step.agent_result])
-    finished_at = _epoch(result.finished_at)
-    verdict_at = _epoch(verifier.finished_at) if verifier else None
+    finished_at = epoch(result.finished_at)
+    verdict_at = epoch(verifier.finished_at) if verifier else None
     info = result.agent_info
     model = sys.intern(config.agent.model_name or "")
     source = config.source_trial
     return TrialRecord(
         job_id=sys.intern(_id(config.job_id)) if config.job_id else "",
-        name=_name(result.trial_name),
+        name=checked_name(result.trial_name),
         execution=_id(result.id),
-        task=_task_ref(result.source or config.task.source, locked_name(config.task)),
+        task=task_ref(result.source or config.task.source, locked_name(config.task)),
         agent=_agent_key(config.agent),
         model=model,
         agent_label=sys.intern(info.name),
         agent_version=sys.intern(info.version),
         model_label=sys.intern(info.model_info.name) if info.model_info else model,
         source_trial=(source.trial_id or "") if source else None,
-        started_at=_epoch(result.started_at),
+        started_at=epoch(result.started_at),
         finished_at=finished_at,
         verdict_at=finished_at if verdict_at is None else verdict_at,
-        rewards=_kept(rewards),
+        rewards=kept_rewards(rewards),
         reward_valid=bool(rewards) and all(map(_has_valid_reward, exceptions)),
         exceptions=(
             tuple(dict.fromkeys(exception_name(e.exception_type) for e in exceptions))
@@ -398,10 +399,10 @@ def read_trial_result(data: bytes, mtime_ns: int = 0) -> TrialRecord:
         agent_setup_seconds=_seconds(result.agent_setup),
         agent_seconds=agent_seconds,
         verifier_seconds=verifier_seconds,
-        input_tokens=_amount(usage.n_input_tokens),
-        cache_tokens=_amount(usage.n_cache_tokens),
-        output_tokens=_amount(usage.n_output_tokens),
-        cost_usd=_amount(usage.cost_usd),
+        input_tokens=amount(usage.n_input_tokens),
+        cache_tokens=amount(usage.n_cache_tokens),
+        output_tokens=amount(usage.n_output_tokens),
+        cost_usd=amount(usage.cost_usd),
         mtime_ns=mtime_ns,
     )
 
@@ -415,7 +416,7 @@ def _summed(usages: list[_Usage]) -> _Usage:
     )
 
 
-def _kept(rewards: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
+def kept_rewards(rewards: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
     """All rewards; of an absurd number of them ``reward`` and the first ones."""
     keys = sorted(rewards, key=lambda key: (key != "reward", key)) if len(rewards) > 1 else rewards
     return tuple((sys.intern(key), rewards[key]) for key in itertools.islice(keys, MAX_REWARD_KEYS))
@@ -423,13 +424,13 @@ def _kept(rewards: Mapping[str, float]) -> tuple[tuple[str, float], ...]:
 
 def read_trial_config(data: bytes) -> TrialRecord:
     """A trial's ``config.json``: who an open trial is. ``started_at`` is the reader's to add."""
-    config = _decode(_trial_config, data)
+    config = decode(_trial_config, data)
     model = sys.intern(config.agent.model_name or "")
     return TrialRecord(
         job_id=sys.intern(_id(config.job_id)) if config.job_id else "",
-        name=_name(config.trial_name),
+        name=checked_name(config.trial_name),
         execution="",
-        task=_task_ref(config.task.source, locked_name(config.task)),
+        task=task_ref(config.task.source, locked_name(config.task)),
         agent=_agent_key(config.agent),
         model=model,
         model_label=model,
@@ -451,9 +452,9 @@ class TrialLock:
 
 def read_trial_lock(data: bytes) -> TrialLock:
     """A trial's ``lock.json`` (Harbor 0.17 and later)."""
-    lock = _decode(_trial_lock, data)
+    lock = decode(_trial_lock, data)
     return TrialLock(
-        task=_task_ref(lock.task.source, lock.task.name),
+        task=task_ref(lock.task.source, lock.task.name),
         digest=lock.task.digest,
         agent=_agent_key(lock.agent),
         model=sys.intern(lock.agent.model_name or ""),
@@ -478,23 +479,23 @@ class JobResult:
 
 def read_job_result(data: bytes) -> JobResult:
     """A job's ``result.json``; the per-trial lists in it are skipped."""
-    result = _decode(_job_result, data)
+    result = decode(_job_result, data)
     stats, status = result.stats or _JobStats(), result.status or _JobStatus()
     return JobResult(
         job_id=sys.intern(_id(result.id)),
         started_at=result.started_at,
         updated_at=result.updated_at or status.updated_at,
         finished_at=result.finished_at,
-        n_total=_count(result.n_total_trials),
-        n_completed=_count(stats.n_completed_trials, stats.n_trials, status.n_completed_trials)
+        n_total=known_count(result.n_total_trials),
+        n_completed=known_count(stats.n_completed_trials, stats.n_trials, status.n_completed_trials)
         or 0,
-        n_running=_count(stats.n_running_trials, status.n_running_trials) or 0,
-        n_cancelled=_count(stats.n_cancelled_trials, status.n_cancelled_trials) or 0,
-        n_retries=_count(stats.n_retries, status.n_retries) or 0,
+        n_running=known_count(stats.n_running_trials, status.n_running_trials) or 0,
+        n_cancelled=known_count(stats.n_cancelled_trials, status.n_cancelled_trials) or 0,
+        n_retries=known_count(stats.n_retries, status.n_retries) or 0,
     )
 
 
-def _count(*values: int | None) -> int | None:
+def known_count(*values: int | None) -> int | None:
     """The first value that is there; a negative count is zero, an absurd one is none."""
     for value in values:
         if value is not None:
@@ -502,7 +503,7 @@ def _count(*values: int | None) -> int | None:
     return None
 
 
-def _amount[N: (int, float)](value: N | None) -> N | None:
+def amount[N: (int, float)](value: N | None) -> N | None:
     """What was used up, unless it is negative or absurd."""
     return value if value is not None and 0 <= value <= MAX_COUNT else None
 
@@ -514,7 +515,7 @@ def _id(text: str) -> str:
     return text
 
 
-def _name(text: str) -> str:
+def checked_name(text: str) -> str:
     """A trial's name as it is ("" where there is none), if it can be one."""
     if len(text) > MAX_NAME_LENGTH or "\0" in text:
         raise FileError("expected a name of at most 255 characters")
@@ -532,23 +533,23 @@ class JobLock:
 
 def read_job_lock(data: bytes) -> JobLock:
     """A job's ``lock.json``: the only place that tells what is planned."""
-    lock = _decode(_job_lock, data)
+    lock = decode(_job_lock, data)
     entries = Counter(
         PlannedTrial(
-            task=_task_ref(trial.task.source, trial.task.name),
+            task=task_ref(trial.task.source, trial.task.name),
             digest=sys.intern(trial.task.digest) if trial.task.digest else None,
             agent=_agent_key(trial.agent),
             model=sys.intern(trial.agent.model_name or ""),
             count=1,
             source_trial=source.trial_id or "" if (source := trial.source_trial) else None,
             source_task=(
-                _task_ref(source.task.source, source.task.name) if source and source.task else None
+                task_ref(source.task.source, source.task.name) if source and source.task else None
             ),
         )
         for trial in lock.trials
     )
     return JobLock(
-        created_at=_epoch(lock.created_at),
+        created_at=epoch(lock.created_at),
         harbor_version=(lock.harbor.version or "")[:64],
         plan=tuple(
             PlannedTrial(e.task, e.digest, e.agent, e.model, n, e.source_trial, e.source_task)
@@ -559,7 +560,10 @@ def read_job_lock(data: bytes) -> JobLock:
 
 @dataclass(frozen=True, slots=True)
 class JobConfig:
-    """What a job's ``config.json`` tells that is kept."""
+    """What a job's ``config.json`` tells that is kept.
+
+    ``agents``: the names (or import paths) and models that are configured, "" for no model.
+    """
 
     n_attempts: int | None = None
     n_concurrent: int | None = None
@@ -570,22 +574,24 @@ class JobConfig:
     source_jobs: tuple[str, ...] = ()
     changed_timeouts: bool = False
     changed_resources: bool = False
+    agents: tuple[tuple[str, str], ...] = ()
 
 
 def read_job_config(data: bytes) -> JobConfig:
     """A job's ``config.json``."""
-    config = _decode(_job_config, data)
+    config = decode(_job_config, data)
     include = config.retry.include_exceptions
     return JobConfig(
-        n_attempts=_count(config.n_attempts),
-        n_concurrent=_count(config.n_concurrent_trials),
+        n_attempts=known_count(config.n_attempts),
+        n_concurrent=known_count(config.n_concurrent_trials),
         n_agents=max(1, len(config.agents)),
-        max_retries=_count(config.retry.max_retries) or 0,
+        max_retries=known_count(config.retry.max_retries) or 0,
         retry_include=tuple(include) if include is not None else None,
         retry_exclude=tuple(config.retry.exclude_exceptions or ()),
         source_jobs=tuple(job.job_id for job in config.source_jobs or () if job.job_id),
         changed_timeouts=_changes_timeouts(config),
         changed_resources=_changes(config.environment),
+        agents=tuple((_agent_key(agent), agent.model_name or "") for agent in config.agents),
     )
 
 
@@ -673,9 +679,9 @@ def assemble_job(
         offset = utc_offset(result.updated_at or result.finished_at, result_written)
     return msgspec.structs.replace(
         record,
-        started_at=_epoch(result.started_at, offset),
-        updated_at=_epoch(result.updated_at or result.finished_at, offset),
-        finished_at=_epoch(result.finished_at, offset),
+        started_at=epoch(result.started_at, offset),
+        updated_at=epoch(result.updated_at or result.finished_at, offset),
+        finished_at=epoch(result.finished_at, offset),
         n_total=result.n_total,
         n_completed=result.n_completed,
         n_running=result.n_running,

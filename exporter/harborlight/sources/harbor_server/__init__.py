@@ -1,0 +1,1 @@
+"""Harbor servers (``harbor serve``) as a source of jobs and trials."""
