@@ -102,6 +102,16 @@ class HarborServer:
         url = f"{self.url}{path}"
         return self._answer(requests.post(url, json=body, headers=self._headers, timeout=60))
 
+    def try_post(self, path: str) -> bool:
+        """Whether a POST is taken now; a conflict with what is still being done is not yet."""
+        try:
+            self.post(path)
+        except requests.HTTPError as error:
+            if error.response.status_code != requests.codes.conflict:
+                raise
+            return False
+        return True
+
     @property
     def _headers(self) -> dict[str, str]:
         return {"Authorization": f"Bearer {self._key}"} if self._key else {}
@@ -109,7 +119,8 @@ class HarborServer:
     @staticmethod
     def _answer(response: requests.Response) -> Any:
         with response:
-            response.raise_for_status()
+            if not response.ok:
+                raise requests.HTTPError(response.text, response=response)
             return response.json()
 
     def submit(

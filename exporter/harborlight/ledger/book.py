@@ -190,7 +190,7 @@ class Ledger:
         record = sighting.record
         if old is None:
             label = self._job_label(job_id, record.name)
-            old = Job(record, label, local=self._rules.local_jobs)
+            old = Job(record, label, local=self._rules.local_jobs, origin=sighting.origin)
         else:
             record = _merged(old, sighting)
         held_by = {**old.held_by, source: sighting.held}
@@ -435,7 +435,9 @@ class Ledger:
                 in (Outcome.SCORED, Outcome.UNKNOWN)
             ):
                 chains = chains or _chains(members, jobs)
-                if chains[key[:2]][-1].record is not record:
+                last = chains[key[:2]][-1].record
+                # A server keeps the verdict; it stands if nothing comes of its retry.
+                if last is not record and not (last.open and last.again):
                     accounts.add_discarded(amounts, record, rules)
                     counted = counted | {mark}
             if counted is not execution.counted:
