@@ -96,6 +96,12 @@ def sglang(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
+@pytest.fixture(scope="session")
+def harbor_server(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What a real ``harbor serve`` answered, one JSON file an answer. Read only."""
+    return _unpack("harbor-server", tmp_path_factory.mktemp("recorded-harbor-server"))
+
+
 @pytest.fixture
 def copy_jobs(harbor_jobs: Path, tmp_path: Path) -> Callable[..., Path]:
     """Copy recorded jobs by name into one fresh jobs directory, and return that."""

@@ -35,7 +35,7 @@ RETRIES = {
 stand."""
 RETRY = {"max_retries": 2, "min_wait_sec": 0.1, "wait_multiplier": 1.0}
 KEY = "canary-server-key-42"
-SECRET = "canary-in-the-environment"
+PRIVATE = "canary-in-the-environment"
 
 
 class Scene:
@@ -70,9 +70,14 @@ class Scene:
         eventually(stands, 30.0, interval=0.1, what=wanted)
         return seen[-1]
 
-    def phases(self) -> dict[str, str]:
-        """What each trial that runs does, by its task."""
-        return {r.task.name: r.phase for r in self.last.values() if r.open}
+    def until_phases(self, wanted: dict[str, str]) -> None:
+        """Look until the trials that run do this, by their tasks."""
+
+        def so() -> bool:
+            self.look()
+            return {r.task.name: r.phase for r in self.last.values() if r.open} == wanted
+
+        eventually(so, 30.0, interval=0.1, what="the phases")
 
     def counter(self, metric: str) -> float:
         """The sum over all labels."""
@@ -102,7 +107,7 @@ def test_every_execution(tmp_path: Path) -> None:
     with HarborServer(tmp_path / "server", key=KEY) as server:
         env = {"import_path": "support.harbor_local.sandbox:SandboxEnvironment"}
         job_id = server.submit(
-            "job", dataset, RETRIES, retry=RETRY, environment={**env, "env": {"SOME": SECRET}}
+            "job", dataset, RETRIES, retry=RETRY, environment={**env, "env": {"SOME": PRIVATE}}
         )
         with HarborJob(tmp_path / "recorded", "job", tmp_path) as job:
             plugin = ("--plugin", "harborlight")
@@ -131,7 +136,7 @@ def test_every_execution(tmp_path: Path) -> None:
     assert known_both_ways(both) == known_both_ways(page)
     assert both.label_values("harborlight_job_state", "harbor_job") == ["job"]
     for text in (page.text, both.text):
-        assert all(secret not in text for secret in (KEY, SECRET, str(tmp_path), str(server.port)))
+        assert all(secret not in text for secret in (KEY, PRIVATE, str(tmp_path), str(server.port)))
     # Without the key nothing is known, and said so.
     assert refused.value("harborlight_collector_success", collector="harbor_server") == 0
     assert refused.runs() == []
@@ -157,7 +162,7 @@ def test_live(tmp_path: Path) -> None:
             server.post(f"/rollouts/{rollouts['d-never']}/cancel")
             scene.until("0/3/1/0/1")
             phases = {"a-waits": "agent", "b-starts": "environment", "c-grades": "verifier"}
-            eventually(lambda: scene.look() and scene.phases() == phases, 30.0, what="the phases")
+            scene.until_phases(phases)
             server.open_gate("first")
             # The ValueError is graded all the same: a verdict that stands. The next trial begins.
             scene.until("1/3/0/0/1")
@@ -196,7 +201,7 @@ def test_a_kill(tmp_path: Path) -> None:
         job_id = server.submit("job", tasks, script, concurrent=2)
         scene = Scene(server)
         scene.until("0/2/1/0/0")
-        eventually(lambda: scene.look() and scene.phases() == {"a": "agent", "b": "agent"}, 30.0)
+        scene.until_phases({"a": "agent", "b": "agent"})
         server.kill()
         observation = scene.source.look(time.time())
         assert len(observation.failures) == 1

@@ -175,7 +175,7 @@ class HarborServer:
     def download(self, job_id: str, jobs: Path) -> Path:
         """The job as a job directory with its latest executions, as a download leaves it."""
         job = self.job(job_id)
-        target = jobs / job["name"]
+        target = jobs / str(job["name"])
         target.mkdir(parents=True)
         files = self.data / "files"
         shutil.copy(files / "jobs" / job_id / "lock.json", target)
