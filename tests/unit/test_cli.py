@@ -29,6 +29,7 @@ from harborlight.service import Service
 from harborlight.sources.job_directory import JobDirectorySource
 from support.deadline import eventually
 from support.exporter import ExporterProcess, command, environment
+from support.fake_harbor import FakeHarbor
 from support.page import Page, assert_promises
 
 SUCCESS = "harborlight_collector_success"
@@ -443,6 +444,7 @@ def test_replicas_beside_jobs_and_a_configured_pool(
 @pytest.mark.parametrize("name", ["serve", "metrics", "status"])
 def test_a_bad_address_of_a_server(here: Here, name: str, url: str, error: str) -> None:
     assert here.refused(name, "--sglang", url) == f"--sglang: {error}"
+    assert here.refused(name, "--harbor-server", url) == f"--harbor-server: {error}"
 
 
 def test_servers_that_are_given_twice(here: Here, tmp_path: Path) -> None:
@@ -494,6 +496,70 @@ def test_pools_become_rules_and_targets(tmp_path: Path) -> None:
         str(tmp_path / name) for name in ("cert", "key")
     )
     assert "canary" not in f"{source.targets}{pool}"
+
+
+def test_a_harbor_server(here: Here, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """By flag or by configuration, alone or beside a copy of its job, which counts once."""
+    file = tmp_path / "harborlight.yml"
+    (tmp_path / "key").write_text("canary\n")
+    with FakeHarbor() as server:
+        server.submit("a", "b")
+        server.start("a")
+        server.end("a", reward=1.0)
+        page = Page(here.shown("metrics", "--harbor-server", server.url))
+        assert page.states(page.only_run()) == (1, 0, 1, 0, 0)
+        assert page.label_values(SUCCESS, "collector") == ["harbor_server"]
+        assert "job" in here.shown("status", "--harbor-server", server.url)
+        server.key = "canary"
+        file.write_text(
+            f"harbor_servers: [{{name: s, url: '{server.url}', api_key: {{file: key}}}}]\n"
+        )
+        assert here.shown("check-config", file).endswith("0 runs, 1 Harbor server configured\n")
+        page = Page(here.shown("metrics", "--config.file", file))
+        assert page.value(SUCCESS, collector="harbor_server") == 1
+        twice = here.refused("metrics", "--config.file", file, "--harbor-server", server.url)
+        assert twice == "--harbor-server: a server is given twice"
+        code, output, said = here.run("metrics", "--harbor-server", server.url)
+        assert (code, Page(output).value(SUCCESS, collector="harbor_server")) == (0, 0)
+        said += "".join(str(vars(record)) for record in caplog.records)
+        assert "HTTP 401; expected to be let in" in said
+        assert "canary" not in said and str(server.port) not in said
+        with ExporterProcess([], tmp_path / "data", "--config.file", str(file)) as exporter:
+            run = eventually(lambda: exporter.page().only_run())
+            assert exporter.page().states(run) == (1, 0, 1, 0, 0)
+            server.start("b")
+            eventually(lambda: exporter.page().states(run) == (1, 1, 0, 0, 0))
+            more = ("--data-dir", tmp_path / "data")
+            page = Page(here.shown("metrics", "--config.file", file, *more))
+            assert page.states(run) == (1, 1, 0, 0, 0)
+
+
+def test_harbor_servers_become_targets(tmp_path: Path) -> None:
+    file = tmp_path / "harborlight.yml"
+    for name in ("ca", "cert", "key"):
+        (tmp_path / name).write_text("canary")
+    file.write_text(
+        "harbor_servers:\n"
+        "- name: main\n"
+        "  url: https://canary-1/proxy/\n"
+        "  api_key: {file: key}\n"
+        "  timeout: 1s\n"
+        "  tls: {ca_file: ca, cert_file: cert, key_file: key}\n"
+    )
+    arguments = _parser().parse_args(["serve", "--harbor-server", "http://canary-2"])
+    before = _Sources.given(load_config(file), arguments)
+    source = before.harbor_servers
+    assert source is not None
+    first, second = source.targets
+    assert (first.name, first.url) == ("main", "https://canary-1/proxy")
+    assert (first.api_key, first.timeout) == ("canary", 1)
+    assert (first.tls.ca_file, first.tls.verify) == (str(tmp_path / "ca"), True)
+    assert (second.name, second.url, second.api_key) == ("flag 1", "http://canary-2", None)
+    assert "canary" not in f"{source.targets}"
+    again = _Sources.given(load_config(file), arguments, before=before)
+    assert again.harbor_servers is source
+    without = _parser().parse_args(["serve", "--jobs", "x"])
+    assert _Sources.given(Config(), without, before=before).harbor_servers is None
 
 
 def test_a_source_that_stays_as_it_was_is_kept(jobs: Path) -> None:

@@ -27,7 +27,7 @@ from harborlight.reference import totals
 
 DIGEST = "sha256:" + "0a" * 32
 CAUSES = "expected one of container, serving, agent, verifier"
-KEYS = "causes, jobs, local_jobs, pools, references, refresh_interval, runs"
+KEYS = "causes, harbor_servers, jobs, local_jobs, pools, references, refresh_interval, runs"
 DURATION = "expected a duration such as 5s, 2m or 1h"
 RUN = "runs:\n- name: r\n  jobs: [j]\n"
 REPLICAS = "replicas: [{name: r1, url: http://canary-host:1}]"
@@ -1130,3 +1130,56 @@ references:
         f"7: references[2].name: a reference called '{SHIPPED}' ships with Harborlight",
         "8: references[3]: the key 'table' (or 'job') is missing",
     ]
+
+
+HARBOR_KEYS = "api_key, name, timeout, tls, url"
+
+
+def test_harbor_server_defaults(tmp_path: Path) -> None:
+    text = "harbor_servers:\n- {name: s, url: http://canary:8390/}\n"
+    (found,) = good(tmp_path, text).harbor_servers
+    assert (found.url, found.api_key, found.timeout) == ("http://canary:8390", None, 5)
+    assert found.tls == TlsConfig()
+    assert "canary" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("5", ": expected a list, got 5"),
+        ("http://canary", ": expected a list, got text"),
+        ("[http://canary]", "[0]: expected a mapping, got text"),
+        ("[{url: http://h}]", "[0]: the key 'name' is missing"),
+        ("[{name: s}]", "[0]: the key 'url' is missing"),
+        ("[{name: s, url: http://u:canary@h}]", f"[0].url: {USER}"),
+        ("[{name: s, url: canary}]", f"[0].url: {URL}"),
+        (
+            "[{name: s, url: http://h, key: canary}]",
+            "[0].key: unknown key, did you mean 'api_key'?",
+        ),
+        (
+            "[{name: s, url: http://h, zzz: canary}]",
+            f"[0].zzz: unknown key, expected one of {HARBOR_KEYS}",
+        ),
+        ("[{name: s, url: http://h, api_key: canary}]", f"[0].api_key: {KEY}"),
+        (
+            "[{name: s, url: http://h, timeout: 1h}]",
+            "[0].timeout: expected at most 1m, got '1h'",
+        ),
+        (
+            "[{name: s, url: http://h, tls: {insecure_skip_verify: true}}]",
+            "[0].tls: it has no effect on a server whose URL is http",
+        ),
+        (
+            "[{name: s, url: http://h}, {name: s, url: http://canary}]",
+            "[1].name: 's' is the name of harbor_servers[0] already",
+        ),
+        (
+            "[{name: a, url: http://h/}, {name: b, url: http://H}]",
+            "[1].url: the same URL as harbor_servers[0].url",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_harbor_server(tmp_path: Path, text: str, error: str) -> None:
+    (said,) = errors(tmp_path, f"harbor_servers: {text}\n")
+    assert said == f"1: harbor_servers{error}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -13,7 +14,7 @@ from harborlight.ledger.book import Rules
 from harborlight.ledger.faults import Boundary, Cause
 from harborlight.ledger.jobs import JobState
 from harborlight.ledger.outcomes import RewardRule
-from harborlight.ledger.ownership import AttemptState, Resolution
+from harborlight.ledger.ownership import AttemptState, Resolution, TrialState
 from harborlight.ledger.runs import RunDefinition
 from harborlight.records import JobRecord, TaskRef
 from harborlight.sources.observation import JobSighting, Observation
@@ -665,6 +666,82 @@ class TestKeeping:
         )
         assert after.faults_open == {(Cause.SERVING, Boundary.RERUN): 1}
         assert not watched.ledger.jobs()[0].present
+
+    def test_a_job_of_several_sources(self) -> None:
+        """It is there while any has it; that nobody works on it, all who have it must say."""
+        watched, job = Watched(), job_record("main", plan(1))
+
+        def take(source: str, held: bool | None, origin: str = "", **fields: Any) -> None:
+            # A copy on disk is of an earlier time than what the server says.
+            record = job if source == "server" else replace(job, updated_at=0.5)
+            sighting = JobSighting(record, held=held, origin=origin)
+            watched.ledger.take(
+                Observation(
+                    jobs={"main": sighting},
+                    trials=(trial("a", job="main"),),
+                    present_jobs=frozenset({"main"}),
+                    source=source,
+                    **fields,
+                )
+            )
+
+        def shown() -> tuple[bool, str]:
+            (standing,) = watched.ledger.jobs()
+            return standing.present, standing.state
+
+        take("server", True, "there")
+        assert shown() == (True, "live")
+        take("jobs", False)
+        assert shown() == (True, "live")
+        lost = Observation(source="server", unreachable=frozenset({"there"}))
+        watched.ledger.take(lost)
+        assert shown() == (True, "unknown")
+        take("server", True, "there", unreachable=frozenset({"elsewhere"}))
+        assert shown() == (True, "live")
+        watched.ledger.take(Observation(source="jobs", present_jobs=frozenset()))
+        assert shown() == (True, "live")
+        watched.ledger.take(Observation(source="server", present_jobs=frozenset()))
+        assert shown() == (False, "unknown")
+        watched.ledger.take(Observation(source="server", present_jobs=frozenset({"main"})))
+        assert shown() == (True, "unknown")
+        take("jobs", False)
+        watched.ledger.take(Observation(source="server", present_jobs=frozenset()))
+        assert shown() == (True, "interrupted")
+
+    def test_what_sources_said_of_a_job_outlives_the_process(self, tmp_path: Path) -> None:
+        """So that a server that cannot be reached after a restart has its jobs' states unknown."""
+        job = JobSighting(job_record("main", plan(1)), held=True, origin="there")
+        seen = Observation(jobs={"main": job}, present_jobs=frozenset({"main"}), source="server")
+        with Store.open_writer(tmp_path) as store:
+            ledger = Ledger(store)
+            ledger.take(seen)
+            ledger.commit()
+        with Store.open_writer(tmp_path) as store:
+            ledger = Ledger(store)
+            ledger.take(Observation(source="jobs", present_jobs=frozenset()))
+            ledger.take(Observation(source="server", unreachable=frozenset({"there"})))
+            (standing,) = ledger.jobs()
+            assert (standing.present, standing.state) == (True, "unknown")
+
+    def test_a_retry_by_the_word_of_its_server(self) -> None:
+        """Harbor would not retry a verdict by itself, so that elsewhere it is a copy."""
+        for again, expected in ((True, "0/1/0/0/0"), (False, "1/0/0/0/0")):
+            watched = Watched()
+            first = trial("a", "1", reward=1.0, at=100.0)
+            second = trial("a", at=200.0, again=again)
+            watched.see(job_record("job", plan(1)), first, second, held=True)
+            assert states(watched.run()) == expected
+            assert watched.counter("job", "run_verdicts_discarded_total", "passed") == 0
+
+    def test_slots_that_were_cancelled_before_they_began(self) -> None:
+        watched = Watched()
+        watched.see(job_record("job", plan(3, cancelled=1)), trial("a"), held=True)
+        assert states(watched.run()) == "0/1/1/0/1"
+        assert watched.run().target == 3
+        (job,) = watched.ledger.jobs()
+        assert job.trials[TrialState.QUEUED] == 1
+        watched.see(job_record("job", plan(3), updated_at=2.0), held=True)
+        assert states(watched.run()) == "0/1/2/0/0"
 
     def test_a_failed_write_stays_pending(self, tmp_path: Path) -> None:
         """A full disk, say: the next commit writes all of it."""

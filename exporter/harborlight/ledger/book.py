@@ -213,7 +213,7 @@ class Ledger:
                     default=None,
                 ),
                 retries_seen=max(old.retries_seen, record.n_retries),
-                origin=sighting.origin if record is not old.record else old.origin,
+                origin=old.origin if _is_stale_copy(old, sighting) else sighting.origin,
             ),
         )
 
@@ -819,11 +819,14 @@ def _merged(old: Job, sighting: JobSighting) -> JobRecord:
     if new.n_total is None and new.started_at is None:
         # Its result cannot be read at the moment: what it last said still holds.
         return replace(old.record, plan=new.plan or old.record.plan)
-    stale_copy = sighting.origin != old.origin and new.recency < old.record.recency
-    if stale_copy:
+    if _is_stale_copy(old, sighting):
         return replace(old.record, plan=old.record.plan or new.plan)
     n_total = old.record.n_total if new.n_total is None else new.n_total
     return replace(new, plan=new.plan or old.record.plan, n_total=n_total)
+
+
+def _is_stale_copy(old: Job, sighting: JobSighting) -> bool:
+    return sighting.origin != old.origin and sighting.record.recency < old.record.recency
 
 
 def _structure(job: Job) -> tuple[Any, ...]:
