@@ -69,6 +69,7 @@ def _trials(draw: st.DrawFn) -> list[TrialRecord]:
             exceptions=() if reward is not None else ("ApiError",) * terminal,
             source_trial="e1" if job == "regrade" else None,
             mtime_ns=draw(st.integers(1, 10**12)),
+            again=draw(st.booleans()),
         )
         key = record.execution or f"{job}/{name}"
         records[key] = record

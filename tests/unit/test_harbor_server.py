@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -827,3 +828,53 @@ def test_a_server_that_is_stuck(fake: FakeHarbor, monkeypatch: pytest.MonkeyPatc
         assert scene.reasons == ["timed out; expected an answer within 0.1 s"]
     release.append(True)
     eventually(lambda: scene.look().failures == ())
+
+
+# Any order of things.
+
+
+def one_step(fake: FakeHarbor, random: Random) -> None:
+    """Something that can happen on a server."""
+    newest = {r["task"]["name"]: r for r in fake.rollouts.values()}
+    rollout = random.choice([r for r in newest.values() if r["state"] != "paused"])
+    task, state = rollout["task"]["name"], rollout["state"]
+    match state:
+        case "queued" if random.random() < 0.2:
+            fake.end(task, state="cancelled")
+        case "queued":
+            fake.start(task, random.choice([None, "environment_setup"]))
+        case "running" if random.random() < 0.5:
+            fake.change(task, phase=random.choice(["agent_execution", "verifier", None]))
+        case "running" if random.random() < 0.5:
+            fake.end(
+                task, reward=random.choice([0.0, 1.0]), error=random.choice([None, "ValueError"])
+            )
+        case "running":
+            fake.end(task, error="ApiError")
+            if random.random() < 0.7:
+                fake.retry(task)
+        case _ if random.random() < 0.3:
+            fake.retry(task)
+        case _:
+            pass
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_watched_is_as_read_at_once(fake: FakeHarbor, scene: Scene, seed: int) -> None:
+    """However often somebody looked on the way, and though the process was another one."""
+    random = Random(seed)
+    tasks = ("a", "b", "c", "d")
+    fake.submit(*tasks)
+    for step in range(60):
+        one_step(fake, random)
+        if random.random() < 0.5:
+            seen = scene.states()
+            if step % 4 == 0:
+                fresh = Scene(fake.url)
+                assert fresh.states() == seen, step
+                assert fresh.ledger.counters() == scene.ledger.counters(), step
+                assert fresh.run().resolutions == scene.run().resolutions
+        if random.random() < 0.1:
+            again = Scene(fake.url)
+            again.ledger, scene = scene.ledger, again
+    assert scene.run().target == len(tasks)

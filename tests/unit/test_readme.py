@@ -14,6 +14,7 @@ import yaml
 
 from harborlight.cli import _parser
 from harborlight.config import (
+    HarborServerConfig,
     HeadlineConfig,
     PoolConfig,
     ReferenceConfig,
@@ -128,6 +129,13 @@ def test_keys_of_pools_are_listed() -> None:
     assert keys_listed("| key of a pool | value | default |") == expected
 
 
+def test_keys_of_harbor_servers_are_listed() -> None:
+    """So has the table of the keys of a Harbor server."""
+    expected = {f"harbor_servers[].{k}" for k in HarborServerConfig.model_fields if k != "tls"}
+    listed = keys_listed("| key of a Harbor server | value | default |")
+    assert listed == expected | {"harbor_servers[].tls.*"}
+
+
 def test_keys_of_references_are_listed() -> None:
     """So has the table of the keys of a reference."""
     expected = {f"references[].{key}" for key in ReferenceConfig.model_fields if key != "headline"}
@@ -153,6 +161,14 @@ def test_examples_of_pools_load(tmp_path: Path) -> None:
     for block in pools:
         file.write_text(block, "utf-8")
         assert load_config(file).pools
+
+
+def test_example_of_a_harbor_server_loads(tmp_path: Path) -> None:
+    (block,) = (block for block in blocks("yaml") if block.startswith("harbor_servers:"))
+    file = tmp_path / "harborlight.yml"
+    file.write_text(block, "utf-8")
+    (tmp_path / "harbor-key").write_text("key")
+    assert load_config(file).harbor_servers
 
 
 def keys_listed(header: str) -> set[str]:

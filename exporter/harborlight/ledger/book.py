@@ -435,9 +435,7 @@ class Ledger:
                 in (Outcome.SCORED, Outcome.UNKNOWN)
             ):
                 chains = chains or _chains(members, jobs)
-                last = chains[key[:2]][-1].record
-                # A server keeps the verdict; it stands if nothing comes of its retry.
-                if last is not record and not (last.open and last.again):
+                if _standing_execution(chains[key[:2]]).record is not record:
                     accounts.add_discarded(amounts, record, rules)
                     counted = counted | {mark}
             if counted is not execution.counted:
@@ -811,6 +809,15 @@ def _chains(
     for key, execution in members.items():
         grouped[key[:2]].append(execution)
     return {name: in_order(chain, jobs.get(name[0])) for name, chain in grouped.items()}
+
+
+def _standing_execution(chain: Sequence[Execution]) -> Execution:
+    """The execution of a trial whose verdict is not discarded yet.
+
+    A server keeps what it retries: should the retry come to nothing before it begins, it stands.
+    """
+    last = chain[-1].record
+    return chain[-2] if last.open and last.again and len(chain) > 1 else chain[-1]
 
 
 def _merged(old: Job, sighting: JobSighting) -> JobRecord:
