@@ -344,6 +344,16 @@ def test_paused(fake: FakeHarbor, scene: Scene) -> None:
     assert scene.job_state() == "live"
 
 
+def test_a_single_cancel_is_not_the_jobs(fake: FakeHarbor, scene: Scene) -> None:
+    """Not even when the server that could say so is lost while nothing runs."""
+    fake.submit("a", "b")
+    fake.end("a", state="cancelled")
+    assert scene.states() == "0/0/1/0/1"
+    fake.instead["/jobs"] = lambda: problem(500)
+    assert scene.states() == "0/0/1/0/1"
+    assert scene.job_state() == "unknown"
+
+
 def test_a_killed_server(fake: FakeHarbor, scene: Scene) -> None:
     """What ran has no result; the list says how it ended."""
     fake.submit("a", "b")
