@@ -765,12 +765,15 @@ def test_a_mistake_of_ours(
     def broken(*_: object) -> object:
         raise KeyError("canary")
 
-    monkeypatch.setattr(known, "planned", broken)
-    fake.start("a")
-    assert scene.states() == "0/0/1/0/0"
+    with monkeypatch.context() as patched:
+        patched.setattr(known, "planned", broken)
+        fake.start("a")
+        assert scene.states() == "0/0/1/0/0"
     assert scene.reasons == ["internal error"]
     assert "canary" not in caplog.text
     assert scene.seen.present_jobs == frozenset({uid(1)})
+    assert scene.states() == "0/1/0/0/0"
+    assert scene.reasons == []
 
 
 def test_two_servers(fake: FakeHarbor) -> None:

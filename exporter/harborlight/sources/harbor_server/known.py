@@ -285,7 +285,6 @@ class KnownServer:
     def _news_of(self, job: _Job, summary: JobSummary, at: float) -> JobNews:
         if job.news is not None and not job.changed:
             return job.news
-        job.changed = False
         config = job.config or JobConfig()
         settled = not job.due and all(rollout.terminal for rollout in job.rollouts.values())
         record = job_record(summary, planned(job.rollouts, config), config, settled=settled)
@@ -298,7 +297,7 @@ class KnownServer:
             origin=self.origin,
         )
         job.shown = MappingProxyType(dict(_trials(job, config, at)))
-        job.news = JobNews(sighting, job.shown)
+        job.news, job.changed = JobNews(sighting, job.shown), False
         return job.news
 
     def _problems(self) -> Iterator[Problem]:
