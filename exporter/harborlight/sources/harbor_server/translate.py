@@ -159,6 +159,7 @@ def _without_result(rollout: Rollout, config: JobConfig) -> TrialRecord:
         rewards=rollout.rewards,
         reward_valid=bool(rollout.rewards),
         exceptions=(rollout.exception,) if rollout.exception else (),
+        own_exception=rollout.exception,
         input_tokens=rollout.input_tokens,
         cache_tokens=rollout.cache_tokens,
         output_tokens=rollout.output_tokens,
