@@ -248,7 +248,7 @@ class TestNewJob:
         assert found.missing == 3
         assert refused(found) == {
             "no job planned it": {"other": 1},
-            "the directory of the job that planned it is gone": {"third": 1},
+            "the job that planned it has no directory here": {"third": 1},
             "its job has verification off, so no attempt can be scored": {"task": 1},
             "given up": {"fourth": 1},
         }

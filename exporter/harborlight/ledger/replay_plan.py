@@ -225,7 +225,7 @@ def _reruns(
         if not planning:
             refused["no job planned it"][task.label] = left
         elif not standing:
-            refused["the directory of the job that planned it is gone"][task.label] = left
+            refused["the job that planned it has no directory here"][task.label] = left
         elif any(t.record.verification_off for t in standing[0].trials if t.place == place):
             refused["its job has verification off, so no attempt can be scored"][task.label] = left
         else:
