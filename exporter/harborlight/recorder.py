@@ -101,14 +101,11 @@ class Recorder(BaseJobPlugin):
         if self._file is None:
             return
         try:
-            line = {"v": FORMAT, "at": at, "event": kind, **about}
-            data = begin + json.dumps(line, separators=(",", ":"), allow_nan=False).encode() + b"\n"
-            written = 0 if len(data) > MAX_LINE_BYTES else os.write(self._file, data)
+            data = begin + _line({"v": FORMAT, "at": at, "event": kind, **about})
+            while data:  # a disk that is about to be full takes a part, and then says why no more
+                data = data[os.write(self._file, data) :]
         except Exception as error:  # noqa: BLE001 - as above
             self._give_up(error)
-        else:
-            if written < len(data):
-                self._give_up(OSError(errno.EFBIG, ""))
 
     def _give_up(self, error: Exception) -> None:
         # By its kind: its text may show a path.
@@ -122,6 +119,13 @@ class Recorder(BaseJobPlugin):
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+
+def _line(content: Mapping[str, Any]) -> bytes:
+    data = json.dumps(content, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    if len(data) > MAX_LINE_BYTES:
+        raise OSError(errno.EMSGSIZE, "")
+    return data
 
 
 def _open(path: Path) -> tuple[int, bool]:

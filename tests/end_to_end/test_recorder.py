@@ -19,7 +19,7 @@ from harborlight.views.metrics import Page as MetricsPage
 from support.deadline import eventually
 from support.harbor import HarborJob
 from support.harbor_local.scripted import COST_USD
-from support.harbor_local.tasks import write_tasks
+from support.harbor_local.tasks import write_task, write_tasks
 from support.metrics import snapshot_of
 from support.page import Page
 
@@ -104,9 +104,33 @@ def test_the_ledger_misses_nothing(tmp_path: Path) -> None:
     by_resolution = "harborlight_run_faults_by_resolution"
     assert page.value(by_resolution, run=run, resolution="retried") == 4
     assert page.value(by_resolution, run=run, resolution="open") == 2
+    assert_log_tells_the_same(job.path, page)
     # Every one of the 11 executions reports 0.25 USD; Harbor's own total has the last six.
     assert page.value("harborlight_run_cost_usd_total", run=run) == pytest.approx(11 * COST_USD)
     assert job.result()["stats"]["cost_usd"] == pytest.approx(6 * COST_USD)
+
+
+def without(page: Page, metric: str, *dropped: str) -> Counter[tuple[tuple[str, str], ...]]:
+    """A metric's values, summed over some labels."""
+    values: Counter[tuple[tuple[str, str], ...]] = Counter()
+    for labels, value in page.values(f"harborlight_{metric}").items():
+        values[tuple(pair for pair in labels if pair[0] not in dropped)] += int(value)
+    return values
+
+
+def assert_log_tells_the_same(job: Path, recorded: Page) -> None:
+    """Without the recorder's file: all but the phases, and what a deleted verdict was."""
+    (job / FILE_NAME).rename(job.parent / FILE_NAME)
+    page = Page(MetricsPage(snapshot_of(job)).render("")[1].decode())
+    for metric in (
+        *("run_attempts", "run_attempts_passed", "run_faults_total", "run_faults_by_type_total"),
+        *("run_verdicts_total", "run_verdicts_discarded_total", "run_retries_total"),
+        *("run_faults_by_resolution", "run_faults_open", "run_fault_tasks"),
+    ):
+        dropped = ("phase", "result")
+        assert +without(page, metric, *dropped) == +without(recorded, metric, *dropped), metric
+    discarded = page.value("harborlight_run_verdicts_discarded_total", result="unknown")
+    assert discarded == 1
 
 
 def test_killed_and_resumed(tmp_path: Path) -> None:
@@ -166,3 +190,23 @@ def test_killed_and_resumed_with_the_recorder(tmp_path: Path) -> None:
         counted = snapshot.counters[run.label].get("run_faults_total", {})
         # Before the resume its result could still come to light.
         assert sum(counted.values()) == (resolution == "replayed")
+
+
+def test_a_trial_that_cannot_be_made(tmp_path: Path) -> None:
+    """Harbor's whole job dies of it and says so nowhere; its process is known to be gone.
+
+    One trial at a time, in the order of the names: one is done, the next cannot be made.
+    """
+    dataset = write_tasks(tmp_path / "tasks", ["a-done", "c-never"])
+    write_task(dataset, "b-impossible", network="no-network")
+    with HarborJob(tmp_path / "jobs", "job", tmp_path) as job:
+        job.run(dataset, *PLUGIN, script={"default": ["ok"]}, concurrent=1)
+        assert job.wait(expect=None) == 1
+    assert job.result()["finished_at"] is None
+    page = Page(MetricsPage(snapshot_of(job.path)).render("")[1].decode())
+    assert page.value("harborlight_job_state", state="interrupted") == 1
+    scored, running, queued, faulted, unplanned = page.states(page.only_run())
+    assert (scored, running, queued) == (1, 0, 0)
+    # The one after it may have been begun, or not.
+    assert faulted + unplanned == 2
+    assert page.sum("harborlight_run_faults_open", cause="interrupted") == faulted

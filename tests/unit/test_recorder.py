@@ -6,6 +6,8 @@ import asyncio
 import json
 import logging
 import os
+import subprocess
+import sys
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from pathlib import Path
@@ -136,6 +138,67 @@ def test_a_full_disk(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert [line["event"] for line in lines(tmp_path)] == ["job-start"]
 
 
+FILLED = """
+import asyncio, sys
+from harbor.trial.hooks import TrialEvent
+from pathlib import Path
+from test_recorder import started
+folder = Path(sys.argv[1])
+recorder, job = started(folder)
+for number in range(2000):
+    job.event(TrialEvent.ENVIRONMENT_START, trial_name=f"a__{number:07}")
+asyncio.run(recorder.on_job_end(None))
+sys.stdout.buffer.write((folder / "harborlight-events.jsonl").read_bytes())
+"""
+
+
+def test_a_small_disk_that_fills_up(tmp_path: Path) -> None:
+    """64 KiB of it: whole lines up to the end, one warning, and no exception."""
+    folder = tmp_path / "job"
+    folder.mkdir()
+    sandbox = ["bwrap", "--ro-bind", "/", "/", "--dev", "/dev", "--size", "65536"]
+    try:
+        done = subprocess.run(
+            [*sandbox, "--tmpfs", folder, sys.executable, "-c", FILLED, folder],
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join([*sys.path, str(Path(__file__).parent)]),
+            },
+            capture_output=True,
+            timeout=60,
+            check=True,
+        )
+    except FileNotFoundError:
+        pytest.skip("bubblewrap is not installed")
+    assert done.stderr.decode().splitlines() == [
+        "harborlight: the job's events are no longer recorded: No space left on device"
+    ]
+    assert 60_000 < len(done.stdout) <= 65536
+    *whole, _ = done.stdout.split(b"\n")
+    kinds = [json.loads(line)["event"] for line in whole]
+    assert kinds == ["job-start", *["environment-start"] * (len(kinds) - 1)]
+    (tmp_path / FILE_NAME).write_bytes(done.stdout)
+    file = RecorderFile(str(tmp_path))
+    file.read_on()
+    assert len(file.phases) == len(kinds) - 1
+
+
+def test_a_hook_cannot_be_cut_off(tmp_path: Path) -> None:
+    """It never waits, so a job that is cancelled finds it done or not begun."""
+    _, job = started(tmp_path)
+    (hook,) = set(job.hooks)
+    event = SimpleNamespace(
+        event=TrialEvent.ENVIRONMENT_START,
+        trial_name="a__1234567",
+        trial_id="x",
+        timestamp=datetime.fromtimestamp(100, UTC),
+    )
+    running = cast("Any", hook(event))
+    with pytest.raises(StopIteration):
+        running.send(None)
+    assert [line["event"] for line in lines(tmp_path)] == ["job-start", "environment-start"]
+
+
 def test_an_event_of_another_shape(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A result that is none, as another Harbor might hand out."""
     _, job = started(tmp_path)
@@ -148,7 +211,7 @@ def test_an_event_of_another_shape(tmp_path: Path, caplog: pytest.LogCaptureFixt
 def test_an_endless_line(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     _, job = started(tmp_path)
     job.event(TrialEvent.ENVIRONMENT_START, trial_name="x" * MAX_LINE_BYTES)
-    assert caplog.messages[0].endswith("File too large")
+    assert caplog.messages[0].endswith("Message too long")
 
 
 def test_a_torn_line_is_left_behind(tmp_path: Path) -> None:

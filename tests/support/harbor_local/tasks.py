@@ -42,12 +42,14 @@ def write_task(
     agent_timeout: float = 60,
     verifier_timeout: float = 30,
     build_timeout: float = 30,
+    network: str = "public",
     environment: Mapping[str, str] | None = None,
 ) -> Path:
     """Write one task into a dataset folder.
 
     With a separate verifier a job over the task can be regraded. ``environment``
-    are extra files of its environment directory, for instance ``START_FAIL``.
+    are extra files of its environment directory, for instance ``START_FAIL``. A ``network`` mode
+    that the sandbox lacks (``no-network``) makes the construction of its trials fail.
     """
     task = folder / name
     head = 'artifacts = ["/app/answer.txt"]\n' if separate_verifier else ""
@@ -57,6 +59,7 @@ def write_task(
         f"[verifier]\ntimeout_sec = {verifier_timeout}\n{mode}"
         f"[agent]\ntimeout_sec = {agent_timeout}\n"
         f"[environment]\nbuild_timeout_sec = {build_timeout}\n"
+        f'network_mode = "{network}"\n'
     )
     _write(task / "task.toml", settings)
     _write(task / "instruction.md", "Write the word done to /app/answer.txt\n")
