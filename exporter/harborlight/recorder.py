@@ -209,6 +209,7 @@ def _kept_exception(exception: Any) -> dict[str, Any] | None:
     given = exception.policy_override
     return {
         "exception_type": exception.exception_type,
+        "occurred_at": _moment(exception.occurred_at),
         "policy_override": {n: getattr(given, n) for n in _OVERRIDES} if given else None,
     }
 

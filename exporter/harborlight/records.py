@@ -100,7 +100,8 @@ class TrialRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     is Harbor's own verdict on the reward; ``exceptions`` are type names only. ``phase`` is what an
     open execution does, where the recorder or the server tells ("" otherwise). ``own_exception``:
     the type that Harbor recorded for the trial itself, "" where only its steps have any: a job's
-    resume looks at no other. ``interrupted``: its process died before it ended, as the recorder
+    resume looks at no other. ``raised_in``: the phase in which the first exception occurred, ""
+    where its time does not tell. ``interrupted``: its process died before it ended, as the recorder
     tells once the job was resumed. ``again``: the server says of an open execution that it is a
     retry, begun or still waiting. ``retry``: it is the so manieth execution of its trial, which
     Harbor retried, and only the job's log tells of it (0 otherwise); ``reward_valid`` is then
@@ -126,6 +127,7 @@ class TrialRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     reward_valid: bool = False
     exceptions: tuple[str, ...] = ()
     own_exception: str = ""
+    raised_in: str = ""
     verification_off: bool = False
     phase: str = ""
     interrupted: bool = False

@@ -82,6 +82,39 @@ def rewarded(rewards: Any, **fields: Any) -> dict[str, Any]:
     return result(verifier_result={"rewards": rewards}, **fields)
 
 
+RAN = {
+    "environment_setup": {"started_at": "2026-12-01T01:00:00Z"},
+    "agent_setup": {"started_at": "2026-12-01T01:01:00Z"},
+    "agent_execution": {"started_at": "2026-12-01T01:02:00Z"},
+    "verifier": {"started_at": "2026-12-01T01:03:00Z"},
+}
+
+
+@pytest.mark.parametrize(
+    ("occurred", "ran", "phase"),
+    [
+        ("2026-12-01T01:00:30Z", RAN, "environment"),
+        ("2026-12-01T01:01:00Z", RAN, "agent"),
+        ("2026-12-01T01:02:30Z", RAN, "agent"),
+        ("2026-12-01T02:03:30+01:00", RAN, "verifier"),
+        ("2026-12-01T01:02:30Z", RAN | {"verifier": None}, "agent"),
+        ("2026-12-01T00:59:00Z", RAN, ""),
+        ("2026-12-01T01:02:30", RAN, ""),  # local time, until Harbor 0.20
+        ("yesterday", RAN, ""),
+        (None, RAN, ""),
+        (5, RAN, ""),
+        ("2026-12-01T01:02:30Z", {}, ""),
+    ],
+)
+def test_the_phase_in_which_an_exception_occurred(
+    occurred: Any, ran: dict[str, Any], phase: str
+) -> None:
+    """Harbor verifies after an agent's exception, so the last phase need not be the one."""
+    given = result(exception_info=exception("MyOwnError", occurred_at=occurred), **ran)
+    record = read_trial_result(encoded(given))
+    assert record.raised_in == phase
+
+
 # Trials, old and new.
 
 

@@ -449,6 +449,24 @@ class TestCounters:
         watched.ledger.configure(Rules())
         assert watched.counter("main", "run_verdicts_total", "passed") == 1
 
+    def test_retries_belong_to_each_run_that_a_job_ever_served(self) -> None:
+        watched = Watched()
+        watched.see(job_record("main", plan(1), n_retries=3))
+        watched.ledger.configure(Rules(runs=(RunDefinition("all", jobs=("*",)),)))
+        assert watched.counter("all", "run_retries_total") == 3
+        watched.see(job_record("main", plan(1), n_retries=5))
+        assert watched.counter("all", "run_retries_total") == 5
+        watched.ledger.configure(Rules())
+        assert watched.counter("main", "run_retries_total") == 5
+
+    def test_a_type_that_nobody_knows_counts_for_the_phase_it_occurred_in(self) -> None:
+        """Not for the verifier's, which ran after it."""
+        watched = Watched()
+        own = {"exceptions": ("MyOwnError",), "raised_in": "agent"}
+        watched.see(job_record("job", plan(1)), trial("a", "1", **own))  # type: ignore[arg-type]
+        (task,) = watched.run().tasks
+        assert [(str(f.phase), str(f.cause)) for f in task.faults] == [("agent", "agent")]
+
 
 class TestLoggedRetries:
     """Executions that only the job's log tells of; ``ApiError`` voids a reward."""

@@ -457,10 +457,15 @@ class Ledger:
     def _count_retries(self) -> None:
         """Harbor counts a job's retries; they are the run's where the job serves one run."""
         for job_id, job in list(self._jobs.items()):
-            new = job.retries_seen - job.retries_counted
-            if new > 0 and len(runs := self._serves(job_id)) == 1:
-                self._add(runs[0].account, accounts.RETRIES, (), new)
-                self._set_job(job_id, replace(job, retries_counted=job.retries_seen))
+            runs = self._serves(job_id)
+            if len(runs) != 1:
+                continue
+            account, counted_for = runs[0].account, job.retries_counted_for
+            counted = counted_for.get(account, 0) if counted_for else job.retries_counted
+            if job.retries_seen > counted:
+                self._add(account, accounts.RETRIES, (), job.retries_seen - counted)
+                counted_for = {**counted_for, account: job.retries_seen}
+                self._set_job(job_id, replace(job, retries_counted_for=counted_for))
 
     def _count_pool_retries(self) -> None:
         """A pool's retries are those of its jobs, kept a job: no counter falls with a job."""

@@ -155,7 +155,7 @@ def cause_of(record: TrialRecord, extension: Mapping[str, Cause] = MappingProxyT
         found = extension.get(name) or CAUSES.get(name)
         if found is not None:
             return found
-    return _PHASE_CAUSE[_last_phase(record)]
+    return _PHASE_CAUSE[_phase_raised(record)]
 
 
 def phase_of(record: TrialRecord, cause: Cause) -> Phase:
@@ -172,10 +172,13 @@ def phase_of(record: TrialRecord, cause: Cause) -> Phase:
         case Cause.SERVING | Cause.AGENT if record.agent_seconds is not None:
             return Phase.AGENT
         case _:
-            return _last_phase(record)
+            return _phase_raised(record)
 
 
-def _last_phase(record: TrialRecord) -> Phase:
+def _phase_raised(record: TrialRecord) -> Phase:
+    """Where the exception occurred; where its time does not tell, the last phase that ran."""
+    if record.raised_in in set(Phase):
+        return Phase(record.raised_in)
     if record.verifier_seconds is not None:
         return Phase.VERIFIER
     if record.agent_seconds is not None or record.agent_setup_seconds is not None:

@@ -33,6 +33,8 @@ class Job(msgspec.Struct, frozen=True):
     ``seen_held``: it was held at some earlier look, since the last end. ``local``: its processes
     run on this host, so that nobody holding the log is evidence. ``names`` are all the directory
     names it ever had. ``origin`` tells its directories apart without naming them.
+    ``retries_counted_for``: how many of ``retries_seen`` are in the counter of each account;
+    ``retries_counted``: in that of the only one, from before these were told apart.
     """
 
     record: JobRecord
@@ -49,6 +51,7 @@ class Job(msgspec.Struct, frozen=True):
     last_change: float | None = None
     retries_seen: int = 0
     retries_counted: int = 0
+    retries_counted_for: dict[str, int] = {}
     origin: str = ""
 
     @property

@@ -51,6 +51,7 @@ class _PolicyOverride(msgspec.Struct):
 
 class _Exception(msgspec.Struct):
     exception_type: str
+    occurred_at: Any = None  # only a help, and nothing to call a result unreadable for
     policy_override: _PolicyOverride | None = None
 
 
@@ -324,6 +325,24 @@ def _has_valid_reward(exception: _Exception) -> bool:
     return policy_for(exception.exception_type, given).has_valid_reward
 
 
+def _raised_in(exception: _Exception, *phases: tuple[str, _Timing | None]) -> str:
+    """The latest of ``phases`` that had begun when it occurred, "" where no time tells.
+
+    Harbor goes on to verify after an agent's exception, so the last phase that ran need not be it.
+    """
+    try:
+        occurred = datetime.fromisoformat(exception.occurred_at)
+        return next(
+            phase
+            for phase, timing in phases
+            if timing is not None
+            and timing.started_at is not None
+            and timing.started_at <= occurred
+        )
+    except (TypeError, ValueError, StopIteration):  # or a time without a zone, until Harbor 0.20
+        return ""
+
+
 def leave_reward_valid(exceptions: Iterable[str]) -> bool:
     """Whether a reward given beside exceptions of these types counts, by Harbor's error policy."""
     return all(policy_for(name).has_valid_reward for name in exceptions)
@@ -354,10 +373,25 @@ def read_trial_result(data: bytes, mtime_ns: int = 0) -> TrialRecord:
     verifier = result.verifier
     agent_seconds, verifier_seconds = _seconds(result.agent_execution), _seconds(verifier)
     usage = result.agent_result or _Usage()
+    raised_in = ""
+    if result.exception_info:
+        raised_in = _raised_in(
+            result.exception_info,
+            ("verifier", verifier),
+            ("agent", result.agent_execution),
+            ("agent", result.agent_setup),
+            ("environment", result.environment_setup),
+        )
     if result.step_results:
         # A multi-step trial has all of this in its steps, and null at its own level.
         steps = result.step_results
-        exceptions += [step.exception_info for step in steps if step.exception_info]
+        failed = [(step, step.exception_info) for step in steps if step.exception_info]
+        exceptions += [exception for _, exception in failed]
+        if failed and result.exception_info is None:
+            step, exception = failed[0]
+            raised_in = _raised_in(
+                exception, ("verifier", step.verifier), ("agent", step.agent_execution)
+            )
         agent_seconds = _total([agent_seconds, *(_seconds(s.agent_execution) for s in steps)])
         verifier_seconds = _total([verifier_seconds, *(_seconds(s.verifier) for s in steps)])
         verified = [step.verifier for step in steps if step.verifier and step.verifier.finished_at]
@@ -393,6 +427,7 @@ def read_trial_result(data: bytes, mtime_ns: int = 0) -> TrialRecord:
         own_exception=(
             exception_name(result.exception_info.exception_type) if result.exception_info else ""
         ),
+        raised_in=raised_in,
         verification_off=config.verifier.disable or config.install_only,
         separate_verifier=result.verifier_environment_mode == "separate",
         environment_seconds=_seconds(result.environment_setup),

@@ -129,7 +129,7 @@ def _run(run: RunStanding, retries: int) -> RenderableType:
         (run.superseded, "with a verdict that a regrade replaced"),
         (sum(run.scored_with_exception.values()), "scored with an exception"),
         (run.without_key, "scored without the reward key"),
-        (retries, "retries by Harbor, whose faults are known only where they were seen in time"),
+        (retries, "retries by Harbor"),
         (len(run.excluded), "of the tasks excluded: " + _reasons(run)),
     ]
     lines += [Text(f"{count} {what}", style="yellow") for count, what in notes if count]
