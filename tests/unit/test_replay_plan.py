@@ -152,6 +152,57 @@ class TestResume:
         )
         assert steps(planned(watched)) == [("rerun", "a", {"task": 1}, ())]
 
+    @pytest.mark.parametrize(
+        "definition",
+        [
+            RunDefinition("run", jobs=("*",), exclude={"other": "needs a GPU"}),
+            RunDefinition("run", jobs=("*",), tasks=("task",)),
+        ],
+    )
+    def test_what_belongs_to_no_run_is_neither_deleted_nor_run(
+        self, definition: RunDefinition
+    ) -> None:
+        """A task outside of the run: first scored with the type of the fault, then never begun."""
+        fault = trial("x", "1", job="a", exceptions=("ApiError",))
+        record = job_record("a", plan(1), plan(1, OTHER), **ENDED)
+        scored = Watched(Rules(runs=(definition,)))
+        scored.see(
+            record,
+            fault,
+            trial("y", "2", job="a", task=OTHER, reward=1.0, exceptions=("ApiError",)),
+        )
+        assert steps(planned(scored)) == [("rerun", "a", {"task": 1}, ())]
+        begun = Watched(Rules(runs=(definition,)))
+        begun.see(record, fault)
+        assert steps(planned(begun)) == [("rerun", "a", {"task": 1}, ())]
+        ended = Watched(Rules(runs=(definition,)))
+        ended.see(record, fault, trial("y", "2", job="a", task=OTHER, reward=1.0))
+        assert steps(planned(ended)) == [("resume", "a", {"task": 1}, ("ApiError",))]
+
+    @pytest.mark.parametrize("at_work", [True, False])
+    def test_what_a_regrade_scores_is_not_deleted(self, at_work: bool) -> None:
+        """Two attempts: one regraded, or being so, and one missing, of another type."""
+        watched = Watched(RUN)
+        watched.see(
+            job_record("a", plan(2), **ENDED),
+            trial("x", "1", job="a", exceptions=("RewardFileNotFoundError",)),
+            trial("y", "2", job="a", exceptions=("TimeoutError",)),
+        )
+        entry = plan(1, source_trial="1", source_task=TaskRef("set", "task"))
+        state = {} if at_work else ENDED
+        record = job_record("b", entry, created=2.0, source_jobs=("a",), **state)
+        if at_work:
+            watched.see(record, held=True)
+        else:
+            watched.see(
+                record, trial("r", "3", job="b", source_trial="1", exceptions=("VerifierError",))
+            )
+            regraded = job_record("c", created=3.0, source_jobs=("b",), **ENDED)
+            watched.see(regraded, trial("s", "4", job="c", source_trial="3", reward=1.0))
+        found = planned(watched)
+        assert found.missing == 1
+        assert steps(found) == [("resume", "a", {"task": 1}, ("TimeoutError",))]
+
     def test_exceptions_of_steps_cannot_be_picked(self) -> None:
         watched = Watched(RUN)
         watched.see(
@@ -186,6 +237,19 @@ class TestRegrade:
         assert steps(planned(watched)) == [
             ("regrade", "a", {"task": 1}, ("x",)),
             ("rerun", "a", {"other": 1}, ()),
+        ]
+
+    def test_what_the_plan_regrades_no_resume_deletes(self) -> None:
+        watched = Watched(RUN)
+        bad: dict[str, Any] = {"exceptions": ("RewardFileNotFoundError",)}
+        watched.see(
+            job_record("a", plan(2), **ENDED),
+            trial("x", "1", job="a", separate_verifier=True, **bad),
+            trial("y", "2", job="a", exceptions=("TimeoutError",)),
+        )
+        assert steps(planned(watched)) == [
+            ("regrade", "a", {"task": 1}, ("x",)),
+            ("resume", "a", {"task": 1}, ("TimeoutError",)),
         ]
 
     def test_a_directory_that_is_gone(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -563,12 +563,27 @@ class Ledger:
                     refs[job_id][place] = task
                     planned[job_id][place] = rules.planned.get(job_id, 0)
                 members = self._members[run.key][task]
+                regraded = _regraded(members.values(), rules, jobs)
                 for (job_id, _), chain in _chains(members, jobs).items():
                     if chain and chain[-1].present:
                         record = chain[-1].record
                         result = outcome(record, rules.reward.invalid_exceptions)
-                        scored = result is Outcome.SCORED
-                        trials[job_id].append(StandingTrial(record, place, scored))
+                        kept = result is Outcome.SCORED or record.execution in regraded
+                        trials[job_id].append(StandingTrial(record, place, kept))
+        for job_id, job in self._jobs.items():
+            for entry in job.record.plan or ():
+                shown = TrialRecord(
+                    job_id, "", "", entry.task, agent=entry.agent, model=entry.model
+                )
+                if entry.source_trial is None and not self._runs.place(shown):
+                    place = Place("", entry.task.name)
+                    planned[job_id][place] = planned[job_id].get(place, 0) + entry.due
+            for executions in self._trials[job_id].values():
+                chain = in_order(executions.values(), job)
+                if chain and chain[-1].present and not self._runs.place(chain[-1].record):
+                    record = chain[-1].record
+                    place = Place("", record.task.name)
+                    trials[job_id].append(StandingTrial(record, place, kept=True))
         return {
             job_id: JobWork(
                 job_id=job_id,
@@ -814,6 +829,29 @@ def _chains(
     for key, execution in members.items():
         grouped[key[:2]].append(execution)
     return {name: in_order(chain, jobs.get(name[0])) for name, chain in grouped.items()}
+
+
+def _regraded(
+    executions: Iterable[Execution], rules: TaskRules, jobs: Mapping[str, Job]
+) -> set[str]:
+    """The executions that a regrade gave a verdict, or that a live job is to regrade."""
+    by_id = {e.record.execution: e.record for e in executions if e.record.execution}
+    sources = [
+        record.source_trial
+        for record in by_id.values()
+        if outcome(record, rules.reward.invalid_exceptions) is Outcome.SCORED
+    ]
+    for job_id, planned in rules.planned_regrades.items():
+        if job_id in jobs and not jobs[job_id].state.ended:
+            sources += planned
+    found: set[str] = set()
+    while sources:
+        source = sources.pop()
+        if source and source not in found:
+            found.add(source)
+            if source in by_id:  # a regrade may be of a regrade
+                sources.append(by_id[source].source_trial)
+    return found
 
 
 def _standing_execution(chain: Sequence[Execution]) -> Execution:

@@ -30,17 +30,22 @@ class Place(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StandingTrial:
-    """A trial whose directory stands: its last execution, and where it counts."""
+    """A trial whose directory stands: its last execution, and where it counts.
+
+    ``kept``: nothing may delete it. It is scored, or a regrade of it is, or a live job is to
+    regrade it, or it belongs to no run.
+    """
 
     record: TrialRecord
     place: Place
-    scored: bool
+    kept: bool
 
 
 @dataclass(frozen=True, slots=True)
 class JobWork:
     """What a job was to do and what of it stands, for all runs that it serves.
 
+    What belongs to no run has a place in a run without a name, where nothing is ever missing.
     ``present``: its directory stands, ``resumable``: with all that a resume reads. ``planned``: its
     plain trials. ``regrades``: it derives from other jobs. ``made``: when it was made, in seconds
     since the epoch.
@@ -133,7 +138,9 @@ def plan_replay(
     given_up = {task.label: _missing(task) for task in run.tasks if task.given_up}
     total = sum(n for place, n in missing.items() if place.run == run.label)
     mine = [work for work in works.values() if any(p.run == run.label for p in work.planned)]
-    steps = [*_regrades(run, works, missing), *_resumes(run, mine, missing)]
+    regrades = list(_regrades(run, works, missing))
+    regraded = {step.job_id: step.trials for step in regrades}
+    steps = [*regrades, *_resumes(run, mine, missing, regraded)]
     reruns, refused = _reruns(run, mine, missing)
     not_planned = [
         *refused,
@@ -174,12 +181,25 @@ def _regrades(
         )
 
 
-def _resumes(run: RunStanding, works: Sequence[JobWork], missing: Counter[Place]) -> Iterator[Step]:
+def _resumes(
+    run: RunStanding,
+    works: Sequence[JobWork],
+    missing: Counter[Place],
+    regraded: Mapping[str, Collection[str]],
+) -> Iterator[Step]:
+    """``regraded``: the names of the trials that the plan regrades, by job id."""
     for work in sorted(works, key=lambda work: (work.made, work.job_id)):
         if work.regrades or not work.resumable or not work.state.ended:
             continue
+        kept = {
+            trial.record.own_exception
+            for trial in work.trials
+            if trial.kept or trial.record.name in regraded.get(work.job_id, ())
+        }
         filtered: tuple[str, ...] = ()
-        for name in sorted({trial.record.own_exception for trial in work.trials} - {"", "other"}):
+        # It deletes every trial that it picks, so none of them may be kept.
+        picked = {trial.record.own_exception for trial in work.trials} - kept - {"", "other"}
+        for name in sorted(picked):
             if _is_allowed(work, {*filtered, name}, missing):
                 filtered = (*filtered, name)
         again = work.again(filtered)
@@ -198,12 +218,7 @@ def _resumes(run: RunStanding, works: Sequence[JobWork], missing: Counter[Place]
 
 
 def _is_allowed(work: JobWork, filtered: Collection[str], missing: Mapping[Place, int]) -> bool:
-    """Whether a resume with this filter runs nothing but what is missing.
-
-    It deletes every trial that it picks, so none of them may be scored.
-    """
-    if any(trial.scored and trial.record.own_exception in filtered for trial in work.trials):
-        return False
+    """Whether a resume with this filter runs nothing but what is missing."""
     return all(n <= missing.get(place, 0) for place, n in work.again(filtered).items())
 
 
