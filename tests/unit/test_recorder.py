@@ -247,6 +247,9 @@ class TestReading:
             "[" * 5000,
             '{"v":2,"at":1,"event":"start","trial":"t"}',  # another format
             '{"v":1,"at":"x","event":"start","trial":"t"}',
+            '{"v":1,"at":1e300,"event":"start","trial":"t"}',
+            '{"v":1,"at":253402300800,"event":"start","trial":"t"}',
+            '{"v":1,"at":-1,"event":"start","trial":"t"}',
             '{"v":1,"at":1,"event":"end","trial":"t","result":{"id":7}}',
             '{"v":1,"at":1,"event":"end","trial":"t"}',
             '{"v":1,"at":1,"event":"unheard-of","trial":"t"}',

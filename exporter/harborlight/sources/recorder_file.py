@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Final
+from typing import Annotated, Final
 
 import msgspec
 from msgspec.structs import replace
@@ -35,9 +35,13 @@ _PHASES: Final = {
 }
 
 
+_LATEST: Final = 253_402_300_799
+"""The last second of the year 9999: beyond it there is no date."""
+
+
 class _Event(msgspec.Struct):
     v: int
-    at: float
+    at: Annotated[float, msgspec.Meta(ge=0, le=_LATEST)]
     event: str
     trial: str = ""
     id: str = ""
