@@ -194,6 +194,21 @@ def test_a_hook_cannot_be_cut_off(tmp_path: Path) -> None:
     assert [line["event"] for line in lines(tmp_path)] == ["job-start", "environment-start"]
 
 
+def test_a_file_that_cannot_even_be_closed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on a file server, whose failures the last call may tell."""
+    recorder, job = started(tmp_path)
+    assert recorder._file is not None
+    os.close(recorder._file)
+    job.event(TrialEvent.ENVIRONMENT_START)
+    job.event(TrialEvent.AGENT_START)
+    asyncio.run(recorder.on_job_end(cast("Any", None)))
+    assert caplog.messages == [
+        "harborlight: the job's events are no longer recorded: Bad file descriptor"
+    ]
+
+
 def test_an_event_of_another_shape(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A result that is none, as another Harbor might hand out."""
     _, job = started(tmp_path)
