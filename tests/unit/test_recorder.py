@@ -289,6 +289,18 @@ class TestReading:
         other.replace(place)
         assert self.phases(file)["b"] == "verifier"
 
+    def test_a_mirrored_file_counts_once(self, tmp_path: Path) -> None:
+        """Each copying puts a new file in its place, with all that the one before had."""
+        place, other = tmp_path / FILE_NAME, tmp_path / "other"
+        first = '{"v":1,"at":1,"event":"end","trial":"a"}\n'
+        place.write_text(first + '{"v":1,"at":2,"event":"agent-start","trial":"b"}\n')
+        file = RecorderFile(str(tmp_path))
+        assert self.phases(file) == {"b": "agent"}
+        other.write_text(first + '{"v":1,"at":3,"event":"agent-start","trial":"c"}\n')
+        other.replace(place)
+        assert self.phases(file) == {"c": "agent"}
+        assert file.ended == {"a": 1}
+
     def test_a_pipe_is_not_waited_for(self, tmp_path: Path) -> None:
         os.mkfifo(tmp_path / FILE_NAME)
         assert RecorderFile(str(tmp_path)).read_on() == []

@@ -67,6 +67,7 @@ class RecorderFile:
 
     def __init__(self, job_directory: str) -> None:
         self._tail = Tail(f"{job_directory}/{FILE_NAME}", MAX_LINE_BYTES)
+        self._beginnings = 0
         self.process: Identity | None = None
         self.last = 0.0
         self.phases: dict[str, tuple[str, float]] = {}
@@ -82,6 +83,8 @@ class RecorderFile:
         """
         records: list[TrialRecord] = []
         for line in self._tail.read_on():
+            if self._tail.beginnings != self._beginnings:
+                self._begin_anew()
             try:
                 event = _event.decode(line)
             except (msgspec.DecodeError, RecursionError, ValueError):
@@ -90,6 +93,13 @@ class RecorderFile:
                 self.last = max(self.last, event.at)
                 records += self._take(event)
         return records
+
+    def _begin_anew(self) -> None:
+        """Forget what another file told: a mirror, say, replaces it by the same one, grown."""
+        self._beginnings = self._tail.beginnings
+        self.process, self.last = None, 0.0
+        for told in (self.phases, self.ended, self._open):
+            told.clear()
 
     def dead_since(self, incarnation: float | None) -> bool:
         """Whether the process that works on the job is known to be gone.
