@@ -309,6 +309,18 @@ class TestReading:
 class TestProcess:
     """Whether a process lives, where that can be told."""
 
+    def test_a_later_process_without_the_recorder(self, tmp_path: Path) -> None:
+        """Also one that resumed the job right after: its configuration is newer than any event."""
+        start = {"v": 1, "at": 100, "event": "job-start", **own_identity(), "started": 1}
+        (tmp_path / FILE_NAME).write_text(json.dumps(start) + "\n")
+        file = RecorderFile(str(tmp_path))
+        file.read_on()
+        assert [file.dead_since(at) for at in (None, 130.0, 161.0)] == [True, True, False]
+        with (tmp_path / FILE_NAME).open("a") as growing:
+            growing.write('{"v":1,"at":131,"event":"start","trial":"a"}\n')
+        file.read_on()
+        assert [file.dead_since(at) for at in (None, 130.0, 132.0)] == [True, True, False]
+
     def test_this_one(self) -> None:
         assert lives(own_identity()) is True
 

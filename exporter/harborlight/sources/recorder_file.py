@@ -70,6 +70,7 @@ class RecorderFile:
         self._beginnings = 0
         self.process: Identity | None = None
         self.last = 0.0
+        self._only_begun = False
         self.phases: dict[str, tuple[str, float]] = {}
         self.ended: Counter[str] = Counter()
         self._open: dict[str, _Event] = {}
@@ -91,6 +92,7 @@ class RecorderFile:
                 continue
             if event.v == FORMAT:
                 self.last = max(self.last, event.at)
+                self._only_begun = event.event == "job-start"
                 records += self._take(event)
         return records
 
@@ -107,7 +109,9 @@ class RecorderFile:
         ``incarnation``: when the job was last started or resumed; later than what was recorded, it
         was by another process, without the recorder.
         """
-        if self.process is None or (incarnation or 0.0) > self.last + _START_SECONDS:
+        # Trials begin after their job's configuration is written.
+        written = self.last + (_START_SECONDS if self._only_begun else 0.0)
+        if self.process is None or (incarnation or 0.0) > written:
             return False
         return lives(self.process) is False
 
