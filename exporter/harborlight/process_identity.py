@@ -41,10 +41,23 @@ def lives(identity: Identity, proc: Path = _PROC) -> bool | None:
         return None
     try:
         return _started(proc, identity["pid"]) == identity["started"]
-    except FileNotFoundError:
+    except ProcessLookupError:
         return False
+    except FileNotFoundError:
+        return None if _is_hidden(identity["pid"]) else False
     except (OSError, ValueError, IndexError):
         return None
+
+
+def _is_hidden(pid: int) -> bool:
+    """Whether a process that ``/proc`` does not show is there: it may hide those of others."""
+    try:
+        os.kill(pid, 0)  # no signal, only the question
+    except PermissionError:
+        return True
+    except (OSError, OverflowError):
+        pass
+    return False
 
 
 def _boot(proc: Path) -> str:
@@ -59,5 +72,5 @@ def _started(proc: Path, pid: int) -> int:
     """The 22nd field; the second, a name in brackets, may hold anything. A zombie is gone."""
     fields = (proc / str(pid) / "stat").read_text("latin-1").rpartition(")")[2].split()
     if fields[0] in ("Z", "X"):
-        raise FileNotFoundError
+        raise ProcessLookupError
     return int(fields[19])

@@ -342,6 +342,24 @@ class TestProcess:
         assert (nobody["boot"], nobody["pid"]) == ("", os.getpid())
         assert lives(own_identity(), tmp_path) is None
 
+    @pytest.mark.parametrize(
+        ("error", "expected"), [(PermissionError, None), (ProcessLookupError, False)]
+    )
+    def test_a_process_that_proc_does_not_show(
+        self, error: type[OSError], expected: bool | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It may be another user's, where ``/proc`` hides those (``hidepid``)."""
+        asked = []
+
+        def kill(pid: int, number: int) -> None:
+            asked.append((pid, number))
+            raise error
+
+        monkeypatch.setattr(os, "kill", kill)
+        hidden = cast("Identity", {**own_identity(), "pid": 2**22 + 1})
+        assert lives(hidden) is expected
+        assert asked == [(2**22 + 1, 0)]
+
     def test_a_zombie_is_gone(self) -> None:
         child = os.fork()
         if child == 0:
