@@ -1038,3 +1038,30 @@ def test_half_a_copy_opens_nothing_that_is_done(copy_jobs: Callable[..., Path]) 
     shutil.copytree(jobs / "retry-2", copied, ignore=shutil.ignore_patterns("result.json"))
     seen = source.look(NOW + 10)
     assert [record for record in seen.trials if record.open] == []
+
+
+def test_what_was_recorded_waits_for_its_job_to_be_known(tmp_path: Path) -> None:
+    """The only trial waits for its retry, and the job's result is just being written."""
+    job, result = tmp_path / "job", tmp_path / "job" / "result.json"
+    job.mkdir()
+    (job / "config.json").write_text("{}")
+    (job / "job.log").touch()
+    result.touch()
+    config = {"task": {"name": "task"}, "job_id": "job-1", "trial_name": "task__1234567"}
+    ended = {
+        "id": "execution-1",
+        "task_name": "task",
+        "trial_name": "task__1234567",
+        "config": config,
+        "agent_info": {"name": "oracle"},
+        "exception_info": {"exception_type": "ApiError"},
+    }
+    event = {"v": 1, "at": 100, "event": "end", "trial": "task__1234567", "result": ended}
+    (job / "harborlight-events.jsonl").write_text(json.dumps(event) + "\n")
+    source = JobDirectorySource([job])
+    assert source.look(NOW).trials == ()
+    result.write_text(
+        json.dumps({"id": "job-1", "n_total_trials": 1, "started_at": "2026-12-01T00:00:00"})
+    )
+    assert [record.execution for record in source.look(NOW + 1).trials] == ["execution-1"]
+    assert source.look(NOW + 2).trials == ()

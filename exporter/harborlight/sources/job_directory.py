@@ -400,7 +400,12 @@ class JobDirectorySource:
         return unsettled
 
     def _recorded(self, directory: _JobDirectory) -> list[TrialRecord]:
-        """What the recorder tells: executions that ended, and open trials in another phase."""
+        """What the recorder tells: executions that ended, and open trials in another phase.
+
+        Whose they are has to be known first: nothing is read twice.
+        """
+        if not directory.job_id:
+            return []
         records = [
             replace(record, job_id=record.job_id or directory.job_id)
             for record in directory.recorder.read_on()
