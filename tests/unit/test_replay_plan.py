@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from harborlight.ledger.replay_plan import ReplayPlan, plan_replay
 from harborlight.ledger.runs import RunDefinition
 from harborlight.records import TaskRef
 from harborlight.sources.job_recipe import JobRecipe, TaskSource, read_recipe
-from harborlight.views.replay import as_script, hints, replays
+from harborlight.views.replay import as_json, as_script, hints, replays
 from support.records import Watched, job_record, logged, plan, trial
 
 RUN = Rules(runs=(RunDefinition("run", jobs=("*",)),))
@@ -379,16 +381,24 @@ class TestCommands:
         assert self.lines(tmp_path, self.one_missing(), sources=()) == []
 
     def test_a_script_has_nothing_but_comments_and_commands(self, tmp_path: Path) -> None:
-        """Not even where a job's name has a line break in it."""
-        odd = tmp_path / "jobs" / "a\nrm -rf x"
+        """Not even where a job's name has a line break in it, or bytes that are no text."""
+        odd = tmp_path / "jobs" / os.fsdecode(b"a\nrm -rf x\x1b\xff\\'")
         found = planned(self.one_missing())
         made = replays(found, {"a": recipe(tmp_path, directory=odd, redacted=("API_KEY",))}, ())
         told = hints(found, made, jobs=["a"], globs=None)
         script = as_script(found, made, told)
-        rest = script.replace(shlex.quote(str(odd / "config.json")), "").replace(
-            shlex.quote(f"{odd.name}-replay"), ""
+        assert json.loads(as_json(found, made, told).encode())["steps"]
+        lines = script.encode().splitlines()
+        assert {line[:1] for line in lines} == {b"", b"#", b"h"}
+        (line,) = (line for line in lines if line.startswith(b"h"))
+        said = subprocess.run(
+            ["bash", "-c", b'harbor() { printf "%s\\0" "$@"; }\n' + line],
+            capture_output=True,
+            check=True,
         )
-        assert all(line[:1] in ("", "#") or line.startswith("harbor ") for line in rest.split("\n"))
+        words = said.stdout.split(b"\0")
+        assert words[:3] == [b"run", b"-c", os.fsencode(odd / "config.json")]
+        assert os.fsencode(f"{odd.name}-replay") in words
         assert "Harbor kept no value of API_KEY" in script
 
     def test_a_new_job_has_to_belong_to_the_run(self, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import json
+import os
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -82,13 +83,13 @@ def _regrade(step: Step, recipe: JobRecipe, name: str) -> Replay:
             options += source.options[:2]
     if recipe.environment is not None:
         options += ["-e", recipe.environment]
-    shown = [shlex.quote(option) for option in options]
+    shown = [_quoted(option) for option in options]
     for variable in recipe.verifier_variables:
         shown += ["--ve", f'{variable}="${variable}"']
     if recipe.verifier_variables:
         remarks.append(f"set for the verifier: {', '.join(recipe.verifier_variables)}")
     commands = (
-        f"selection=$(mktemp -d)/{shlex.quote(folder.name)}",
+        f"selection=$(mktemp -d)/{_quoted(folder.name)}",
         f"mkdir {selection}",
         _shell("cp", *[str(folder / file) for file in _JOB_FILES]) + f" {selection}",
         _shell("ln", "-s", *[str(folder / trial) for trial in step.trials]) + f" {selection}",
@@ -210,7 +211,25 @@ def _title(step: Step, recipe: JobRecipe) -> str:
 
 
 def _shell(*arguments: str) -> str:
-    return shlex.join(arguments)
+    return " ".join(map(_quoted, arguments))
+
+
+def _quoted(argument: str) -> str:
+    """One word for a shell; where something in it cannot be printed, that is written by its bytes.
+
+    So a command is one line, whatever a file's name has in it.
+    """
+    if argument.isprintable():
+        return shlex.quote(argument)
+    return "$'" + "".join(map(_escaped, argument)) + "'"
+
+
+def _escaped(character: str) -> str:
+    if character in "'\\":
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    return "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))
 
 
 def _one_line(text: str) -> str:
@@ -237,7 +256,11 @@ def as_script(plan: ReplayPlan, steps: Sequence[Replay], hints: Sequence[str]) -
         lines += ["", "# Not planned:"]
     for rest in plan.not_planned:
         lines.append(f"#    {rest.why}: {_counts(rest.attempts)}")
-    lines += [line for hint in hints for line in ("", *(f"# {part}" for part in hint.splitlines()))]
+    lines += [
+        line
+        for hint in hints
+        for line in ("", *(f"# {_one_line(part)}" for part in hint.splitlines()))
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -262,7 +285,8 @@ def as_json(plan: ReplayPlan, steps: Sequence[Replay], hints: Sequence[str]) -> 
         ],
         "hints": list(hints),
     }
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    # In ASCII: a new job's name may have bytes of the old one's that are no text.
+    return json.dumps(document, indent=2) + "\n"
 
 
 def _attempts(count: int) -> str:
