@@ -401,6 +401,24 @@ class TestCommands:
         assert os.fsencode(f"{odd.name}-replay") in words
         assert "Harbor kept no value of API_KEY" in script
 
+    def test_variables_that_a_shell_does_not_have(self, tmp_path: Path) -> None:
+        watched = Watched(RUN)
+        watched.see(
+            job_record("a", plan(1), **ENDED),
+            trial(
+                "x", "1", job="a", separate_verifier=True, exceptions=("RewardFileEmptyError",)
+            ),
+        )
+        given = recipe(tmp_path, verifier_variables=("A;reboot;", "KEY", "x.y"))
+        (made,) = replays(planned(watched), {"a": given}, ())
+        assert made.commands[-1].count("--ve") == 1
+        assert '--ve KEY="$KEY" -o' in made.commands[-1]
+        assert made.remarks == (
+            "the verifier's variable A;reboot; has to be added with --ve",
+            "the verifier's variable x.y has to be added with --ve",
+            "set for the verifier: A;reboot;, KEY, x.y",
+        )
+
     def test_a_new_job_has_to_belong_to_the_run(self, tmp_path: Path) -> None:
         found = planned(self.one_missing())
         made = replays(found, {"a": recipe(tmp_path)}, ())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from harborlight.ledger.replay_plan import ReplayPlan, Step
 from harborlight.sources.job_recipe import JobRecipe, relative_paths
 
 _PLUGIN: Final = ("--plugin", "harborlight")
+_VARIABLE: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _JOB_FILES: Final = ("config.json", "lock.json", "result.json")
 _TITLES: Final = {
     Boundary.REGRADE: "Regrade what job {job} left without a verdict",
@@ -85,7 +87,10 @@ def _regrade(step: Step, recipe: JobRecipe, name: str) -> Replay:
         options += ["-e", recipe.environment]
     shown = [_quoted(option) for option in options]
     for variable in recipe.verifier_variables:
-        shown += ["--ve", f'{variable}="${variable}"']
+        if _VARIABLE.fullmatch(variable):
+            shown += ["--ve", f'{variable}="${variable}"']
+        else:
+            remarks.append(f"the verifier's variable {variable} has to be added with --ve")
     if recipe.verifier_variables:
         remarks.append(f"set for the verifier: {', '.join(recipe.verifier_variables)}")
     commands = (
