@@ -405,9 +405,7 @@ class TestCommands:
         watched = Watched(RUN)
         watched.see(
             job_record("a", plan(1), **ENDED),
-            trial(
-                "x", "1", job="a", separate_verifier=True, exceptions=("RewardFileEmptyError",)
-            ),
+            trial("x", "1", job="a", separate_verifier=True, exceptions=("RewardFileEmptyError",)),
         )
         given = recipe(tmp_path, verifier_variables=("A;reboot;", "KEY", "x.y"))
         (made,) = replays(planned(watched), {"a": given}, ())
@@ -418,6 +416,18 @@ class TestCommands:
             "the verifier's variable x.y has to be added with --ve",
             "set for the verifier: A;reboot;, KEY, x.y",
         )
+
+    def test_one_job_without_a_recipe_spoils_no_other_step(self, tmp_path: Path) -> None:
+        watched = self.one_missing()
+        other = trial("y", "2", job="b", task=OTHER, exceptions=("ApiError",))
+        watched.see(job_record("b", plan(1, OTHER), created=2.0, **ENDED), other)
+        found = planned(watched)
+        bad, good = replays(found, {"a": recipe(tmp_path)}, ())
+        assert (bad.step.job_id, bad.commands, bad.title) == ("b", (), "Resume job b")
+        assert bad.remarks[0].startswith("no command: expected a config.json")
+        assert len(good.commands) == 1
+        first = as_script(found, (bad, good), ()).partition("\n")[0]
+        assert first.startswith("# Run run: 2 attempts missing, 1 planned here (1 with the agent).")
 
     def test_a_new_job_has_to_belong_to_the_run(self, tmp_path: Path) -> None:
         found = planned(self.one_missing())
@@ -441,5 +451,16 @@ def test_recipes_of_recorded_jobs(harbor_jobs: Path) -> None:
     assert found is not None
     assert found.options[0] == "-p"
     assert found.options[1].endswith("sep-a")
-    with pytest.raises((OSError, ValueError)):
+    with pytest.raises(FileNotFoundError):
         read_recipe(harbor_jobs)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff", b"[" * 5000, b'{"schema_version": 2}'])
+def test_a_configuration_that_is_none(tmp_path: Path, content: bytes | None) -> None:
+    """Nor is a pipe in its place waited for."""
+    if content is None:
+        os.mkfifo(tmp_path / "config.json")
+    else:
+        (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"regular|empty|validation|utf"):
+        read_recipe(tmp_path)

@@ -17,6 +17,8 @@ from harbor.models.trial.config import TaskConfig
 
 from harborlight.recorder import FILE_NAME
 from harborlight.records import TaskRef
+from harborlight.sources.job_directory import JOB_FILE_LIMIT
+from harborlight.sources.safe_read import ReadError, read_stable
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,11 @@ class JobRecipe:
 
 def read_recipe(directory: Path) -> JobRecipe:
     """The recipe of the job in a directory. Raises OSError or ValueError where it has none."""
-    config = JobConfig.model_validate_json((directory / "config.json").read_text("utf-8"))
+    try:
+        data, _ = read_stable(directory / "config.json", JOB_FILE_LIMIT)
+    except ReadError as error:
+        raise ValueError(error.reason) from None
+    config = JobConfig.model_validate_json(data)
     by_hand: list[str] = []
     variables = {
         **config.environment.env,

@@ -19,6 +19,7 @@ from harborlight.sources.job_recipe import JobRecipe, relative_paths
 _PLUGIN: Final = ("--plugin", "harborlight")
 _VARIABLE: Final = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 _JOB_FILES: Final = ("config.json", "lock.json", "result.json")
+_NO_RECIPE: Final = "no command: expected a config.json there that the installed Harbor understands"
 _TITLES: Final = {
     Boundary.REGRADE: "Regrade what job {job} left without a verdict",
     Boundary.RESUME: "Resume job {job}",
@@ -45,12 +46,16 @@ def replays(
 ) -> list[Replay]:
     """The steps of a plan in Harbor's words.
 
-    ``recipes``: by the ids of the jobs in the plan. ``taken``: names that jobs have already.
+    ``recipes``: by the ids of the jobs in the plan, as far as these have one. ``taken``: names that
+    jobs have already.
     """
     names = set(taken)
     made = []
     for step in plan.steps:
-        recipe = recipes[step.job_id]
+        recipe = recipes.get(step.job_id)
+        if recipe is None:
+            made.append(Replay(step, _title(step, step.job_id), (), (_NO_RECIPE,)))
+            continue
         match step.boundary:
             case Boundary.REGRADE:
                 made.append(_regrade(step, recipe, _new_name(recipe, "regrade", names)))
@@ -106,7 +111,7 @@ def _regrade(step: Step, recipe: JobRecipe, name: str) -> Replay:
             ]
         ),
     )
-    return Replay(step, _title(step, recipe), commands, tuple(remarks), name)
+    return Replay(step, _title(step, recipe.directory.name), commands, tuple(remarks), name)
 
 
 def _resume(step: Step, recipe: JobRecipe) -> Replay:
@@ -118,7 +123,7 @@ def _resume(step: Step, recipe: JobRecipe) -> Replay:
     remarks = [*_remarks(recipe)]
     if step.filtered:
         remarks.append("it deletes the trials with these exceptions, none of which is scored")
-    return Replay(step, _title(step, recipe), (_shell(*arguments),), tuple(remarks))
+    return Replay(step, _title(step, recipe.directory.name), (_shell(*arguments),), tuple(remarks))
 
 
 def _reruns(step: Step, recipe: JobRecipe, names: set[str]) -> Iterator[Replay]:
@@ -159,7 +164,9 @@ def _reruns(step: Step, recipe: JobRecipe, names: set[str]) -> Iterator[Replay]:
             dict.fromkeys(labels, count),
             {label: step.refs[label] for label in labels},
         )
-        yield Replay(part, _title(step, recipe), (_shell(*arguments),), tuple(remarks), name)
+        yield Replay(
+            part, _title(step, recipe.directory.name), (_shell(*arguments),), tuple(remarks), name
+        )
     if unknown:
         part = Step(
             step.boundary,
@@ -168,7 +175,7 @@ def _reruns(step: Step, recipe: JobRecipe, names: set[str]) -> Iterator[Replay]:
             {label: step.refs[label] for label in unknown},
         )
         why = "no command: where these tasks come from cannot be told"
-        yield Replay(part, _title(step, recipe), (), (*recipe.by_hand, why))
+        yield Replay(part, _title(step, recipe.directory.name), (), (*recipe.by_hand, why))
 
 
 def _remarks(recipe: JobRecipe) -> Iterator[str]:
@@ -211,8 +218,8 @@ def hints(
     return told
 
 
-def _title(step: Step, recipe: JobRecipe) -> str:
-    return _TITLES[step.boundary].format(job=_one_line(recipe.directory.name))
+def _title(step: Step, job: str) -> str:
+    return _TITLES[step.boundary].format(job=_one_line(job))
 
 
 def _shell(*arguments: str) -> str:
@@ -244,8 +251,9 @@ def _one_line(text: str) -> str:
 
 def as_script(plan: ReplayPlan, steps: Sequence[Replay], hints: Sequence[str]) -> str:
     """Comments and commands, in the order in which to run them."""
-    planned = sum(replay.step.total for replay in steps)
-    agents = sum(r.step.total for r in steps if r.step.boundary is not Boundary.REGRADE)
+    given = [replay.step for replay in steps if replay.commands]
+    planned = sum(step.total for step in given)
+    agents = sum(step.total for step in given if step.boundary is not Boundary.REGRADE)
     lines = [f"# Run {plan.run}: {_attempts(plan.missing)} missing"]
     if plan.missing:
         lines[0] += f", {planned} planned here ({agents} with the agent). Read before you run it."
