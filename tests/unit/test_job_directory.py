@@ -1065,3 +1065,33 @@ def test_what_was_recorded_waits_for_its_job_to_be_known(tmp_path: Path) -> None
     )
     assert [record.execution for record in source.look(NOW + 1).trials] == ["execution-1"]
     assert source.look(NOW + 2).trials == ()
+
+
+def test_a_copy_without_its_trials_is_not_the_one_to_resume(
+    copy_jobs: Callable[..., Path],
+) -> None:
+    """A resume runs again what it does not find: in a copy without trials all of them."""
+    jobs = copy_jobs("faulty-oracle")
+    whole, thin = jobs / "faulty-oracle", jobs / "later-by-name"
+    shutil.copytree(whole, thin)
+    trials = sorted(path.name for path in thin.glob("*__*"))
+    for name in trials[1:]:
+        shutil.rmtree(thin / name)
+    source = JobDirectorySource([jobs])
+    ((job_id, sighting),) = source.look(2e9).jobs.items()
+    assert (source.directory_of(job_id), sighting.resumable) == (whole, True)
+    # Now no copy has all of them.
+    shutil.rmtree(whole / trials[0])
+    source = JobDirectorySource([jobs])
+    (sighting,) = source.look(2e9).jobs.values()
+    assert (source.directory_of(job_id), sighting.resumable) == (whole, False)
+
+
+def test_a_copy_of_before_a_resume_keeps_nobody_from_another(
+    copy_jobs: Callable[..., Path],
+) -> None:
+    """Its trials went with the resume; there is nothing to miss."""
+    jobs = copy_jobs("cancel-sigint", "cancel-sigint.before-resume")
+    source = JobDirectorySource([jobs])
+    ((job_id, sighting),) = source.look(2e9).jobs.items()
+    assert (source.directory_of(job_id), sighting.resumable) == (jobs / "cancel-sigint", True)

@@ -268,7 +268,7 @@ class JobDirectorySource:
         )
 
     def directory_of(self, job_id: str) -> Path | None:
-        """Where a job stood at the last look, in its latest state."""
+        """Where a job stood at the last look, in its latest state, with most of its trials."""
         path = self._latest.get(job_id)
         return Path(path) if path is not None else None
 
@@ -721,7 +721,10 @@ class JobDirectorySource:
         own = [d for d in directories if d.job_id == job_id] or directories
         records = [(self._record(job_id, directory), directory) for directory in own]
         record, latest = max(records, key=lambda item: _recency(item[0]))
-        self._latest[job_id] = latest.path
+        # Copies may lack trials: what is to be done is done where most of them are.
+        equal = [item for item in records if item[0].recency == record.recency]
+        _, fullest = max(equal, key=lambda item: (len(item[1].trials), _recency(item[0])))
+        self._latest[job_id] = fullest.path
         if record.plan is None:
             plan = next((r.plan for r, _ in records if r.plan is not None), None)
             record = replace(record, plan=plan)
@@ -737,7 +740,9 @@ class JobDirectorySource:
             names=frozenset(directory.name for directory in own),
             held=held,
             gone=gone,
-            resumable=any(all(file.good for file in d.files) for d in own),
+            # A resume runs again what it does not find.
+            resumable=all(file.good for file in fullest.files)
+            and all(d.trials.keys() <= fullest.trials.keys() for _, d in equal),
             unreadable_files=sum(len(directory.problems) for directory in own),
             last_change=max((t for d in directories for t in _changes(d)), default=None),
             # A folder that could not be listed yet may hold anything.
