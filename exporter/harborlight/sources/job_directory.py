@@ -11,14 +11,14 @@ from __future__ import annotations
 import glob
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from harborlight.records import JobRecord, TrialRecord
+from harborlight.records import JobRecord, PlannedTrial, TrialRecord
 from harborlight.sources.harbor_files import (
     FileError,
     JobConfig,
@@ -433,6 +433,7 @@ class JobDirectorySource:
             return []
         records: list[TrialRecord] = []
         waiting: list[LoggedRetry] = []
+        planned = _planned_trials(directory)
         for retry in job_log.pending:
             record = None
             if retry.number > directory.recorder.ended[retry.trial]:
@@ -440,7 +441,7 @@ class JobDirectorySource:
                 if job_log.taken >= result.n_retries or fresh:
                     waiting.append(retry)
                     continue
-                record = self._retried_trial(directory, retry)
+                record = self._retried_trial(directory, retry, planned)
                 if record is None:
                     waiting.append(retry)
                     continue
@@ -449,13 +450,18 @@ class JobDirectorySource:
         job_log.pending = waiting
         return records
 
-    def _retried_trial(self, directory: _JobDirectory, retry: LoggedRetry) -> TrialRecord | None:
+    def _retried_trial(
+        self,
+        directory: _JobDirectory,
+        retry: LoggedRetry,
+        planned: Mapping[str, Sequence[PlannedTrial]],
+    ) -> TrialRecord | None:
         """What is known of an execution that was retried, None where not even its task is."""
         trial = None
         if retry.trial in directory.trials:
             trial = self._configured_trial(directory, retry.trial)
         if trial is None:
-            trial = _planned_trial(directory, retry.trial)
+            trial = _planned_trial(directory, retry.trial, planned)
         if trial is None:
             return None
         return replace(
@@ -764,15 +770,20 @@ class JobDirectorySource:
         )
 
 
-def _planned_trial(directory: _JobDirectory, name: str) -> TrialRecord | None:
+def _planned_trials(directory: _JobDirectory) -> dict[str, list[PlannedTrial]]:
+    """The plan, regrades left out, by what the names of its trials begin with."""
+    planned: dict[str, list[PlannedTrial]] = {}
+    for entry in directory.lock.value.plan if directory.lock.value is not None else ():
+        if entry.source_trial is None:
+            planned.setdefault(trial_name_stem(entry.task.name), []).append(entry)
+    return planned
+
+
+def _planned_trial(
+    directory: _JobDirectory, name: str, planned: Mapping[str, Sequence[PlannedTrial]]
+) -> TrialRecord | None:
     """The planned trial that a name can only be of; None where there are none or several."""
-    lock = directory.lock.value
-    stem = name.rpartition("__")[0]
-    found = [
-        entry
-        for entry in (lock.plan if lock is not None else ())
-        if entry.source_trial is None and trial_name_stem(entry.task.name) == stem
-    ]
+    found = planned.get(name.rpartition("__")[0], ())
     if len(found) != 1 or not directory.job_id:
         return None
     (entry,) = found
