@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -43,7 +43,7 @@ from harborlight.ledger.book import Rules
 from harborlight.ledger.faults import Cause
 from harborlight.ledger.outcomes import RewardRule
 from harborlight.ledger.pools import PoolDefinition
-from harborlight.ledger.replay_plan import JobWork, plan_replay
+from harborlight.ledger.replay_plan import JobWork, ReplayPlan, plan_replay
 from harborlight.ledger.runs import RunDefinition
 from harborlight.ledger.standing import RunStanding
 from harborlight.logs import configure_logging
@@ -57,7 +57,7 @@ from harborlight.sources.fetch import Tls
 from harborlight.sources.harbor_server.source import PATIENCE_SECONDS, HarborServerSource
 from harborlight.sources.harbor_server.targets import HarborServerTarget
 from harborlight.sources.job_directory import SETTLE_SECONDS, JobDirectorySource
-from harborlight.sources.job_recipe import read_recipe
+from harborlight.sources.job_recipe import JobRecipe, changed_tasks, read_recipe
 from harborlight.sources.observation import Observation
 from harborlight.sources.sglang.source import SglangSource
 from harborlight.sources.sglang.targets import ReplicaTarget
@@ -161,11 +161,12 @@ def _parser() -> argparse.ArgumentParser:
     faults = commands.add_parser("faults", help="list every fault and what became of it")
     _add_input(faults)
     _add_reading(faults)
-    for name in FILTERS:
+    for name, known in FILTERS.items():
         faults.add_argument(
             f"--{name.replace('_', '-')}",
             dest=f"only_{name}",
             action="append",
+            choices=known,
             metavar="NAME",
             help=f"only of this {name.replace('_', ' ')}; repeatable",
         )
@@ -814,6 +815,14 @@ def _status(arguments: argparse.Namespace) -> int:
 def _faults(arguments: argparse.Namespace) -> int:
     configure_logging("warn")
     snapshot = _Reader(arguments).look()
+    for what, labels in (
+        ("run", {run.label for run in snapshot.runs}),
+        ("task", {task.label for run in snapshot.runs for task in run.tasks}),
+        ("job", {job.label for job in snapshot.jobs}),
+    ):
+        for label in getattr(arguments, f"only_{what}") or ():
+            if label not in labels:
+                raise UsageError(f"faults: no {what} is called {label}")
     lines = [
         line
         for line in fault_lines(snapshot)
@@ -844,16 +853,32 @@ def _replay_plan(arguments: argparse.Namespace) -> int:
         raise UsageError(f"replay-plan: expected {wanted}, found {found}")
     works, directories = reader.works()
     plan = plan_replay(runs[label], snapshot.runs, works)
-    recipes = {}
-    for step in plan.steps:
-        # Without one there is no command, and the step says why.
-        with contextlib.suppress(OSError, ValueError):
-            recipes[step.job_id] = read_recipe(directories[step.job_id])
+    recipes = _recipes(plan, directories)
+    changed = {
+        job_id: tasks
+        for job_id, recipe in recipes.items()
+        if (tasks := changed_tasks(recipe, works[job_id].locked))
+    }
+    if changed:
+        works |= {job_id: replace(works[job_id], resumable=False) for job_id in changed}
+        plan = plan_replay(runs[label], snapshot.runs, works)
+        recipes |= _recipes(plan, directories)
     steps = replays(plan, recipes, {job.label for job in snapshot.jobs})
-    told = hints(plan, steps, jobs=runs[plan.run].jobs, globs=reader.globs_of(plan.run))
+    globs = reader.globs_of(plan.run)
+    versions = {works[job_id].label: tasks for job_id, tasks in changed.items()}
+    told = hints(plan, steps, jobs=runs[plan.run].jobs, globs=globs, changed=versions)
     written = replay_json if arguments.format == "json" else as_script
     sys.stdout.write(written(plan, steps, told))
     return 0
+
+
+def _recipes(plan: ReplayPlan, directories: Mapping[str, Path]) -> dict[str, JobRecipe]:
+    """Of the plan's jobs, by id. Without one there is no command, and the step says why."""
+    recipes = {}
+    for job_id in {step.job_id for step in plan.steps}:
+        with contextlib.suppress(OSError, ValueError):
+            recipes[job_id] = read_recipe(directories[job_id])
+    return recipes
 
 
 def _check_config(arguments: argparse.Namespace) -> int:
@@ -914,6 +939,7 @@ def _demo(arguments: argparse.Namespace) -> int:
             program=program,
             ledger=ledger,
             reference=DEMO_REFERENCE,
+            kept="" if arguments.dir else " and deletes all of this (--dir DIR keeps it)",
         )
         print(shown, flush=True)
         _run(service, sockets, signals)
@@ -947,9 +973,10 @@ Harbor retries leave a line in its log and no more: it deletes their directories
 
   metrics   http://{address}/metrics
   status    {program} status --data-dir {ledger} --reference {reference} --watch
+  faults    {program} faults --data-dir {ledger}
   e.g.      curl -s {address}/metrics | grep harborlight_run_attempts
 
-Ctrl-C ends it."""
+Ctrl-C ends it{kept}."""
 
 
 if __name__ == "__main__":

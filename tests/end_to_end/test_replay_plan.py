@@ -18,7 +18,7 @@ import yaml
 from support.deadline import eventually
 from support.exporter import command, metrics_once
 from support.harbor import HarborJob, harbor_command, harbor_environment
-from support.harbor_local.tasks import until_mended, write_task, write_tasks
+from support.harbor_local.tasks import NO_REWARD_FILE, until_mended, write_task, write_tasks
 from support.page import Page
 
 pytestmark = pytest.mark.real_harbor
@@ -199,3 +199,23 @@ def test_faults_of_every_kind_and_a_plan_that_closes_them(evaluation: Evaluation
     }
     again = evaluation.ask("replay-plan", "all")
     assert (again["missing"], again["steps"], again["not_planned"]) == (0, [], [])
+
+
+def test_a_task_that_was_mended(evaluation: Evaluation) -> None:
+    """Harbor does not resume its job any more, so a new one is planned; the other tasks stay."""
+    dataset = write_tasks(evaluation.work / "set", ["fine"])
+    write_task(dataset, "broken", verifier=NO_REWARD_FILE)
+    job = evaluation.job("job")
+    job.run(dataset, *RECORDER, script={"default": ["ok"]})
+    job.wait()
+    (step,) = evaluation.ask("replay-plan", "all")["steps"]
+    assert (step["boundary"], step["attempts"]) == ("resume", {"broken": 1})
+    write_task(dataset, "broken")
+    plan = evaluation.ask("replay-plan", "all")
+    (hint,) = plan["hints"]
+    assert hint.startswith("Tasks of job job are another version now: broken.")
+    (step,) = evaluation.run_plan()
+    assert (step["boundary"], step["attempts"]) == ("rerun", {"broken": 1})
+    page = evaluation.page()
+    assert page.states("all") == (2, 0, 0, 0, 0)
+    assert [fault["resolution"] for fault in evaluation.ask("faults")] == ["replayed"]

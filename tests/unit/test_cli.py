@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import http.client
 import http.server
+import json
 import os
 import re
 import signal
@@ -879,6 +880,44 @@ def test_faults(here: Here, harbor_jobs: Path) -> None:
     assert listed(*kinds) == ["VerifierTimeoutError"]
     assert listed("--resolution", "retried") == []
     assert "6 faults: 6 open" in here.run("faults", "--jobs", harbor_jobs / "faulty-oracle")[1]
+
+
+def test_faults_of_what_there_is_not(here: Here, harbor_jobs: Path) -> None:
+    """A slip of the pen is not an empty list; a task without faults is."""
+    place = ("faults", "--jobs", harbor_jobs / "mixed-6x5")
+    for what in ("run", "task", "job"):
+        assert here.refused(*place, f"--{what}", "none") == f"faults: no {what} is called none"
+    for what in ("phase", "cause", "resolution"):
+        code, output, error = here.run(*place, f"--{what}", "none")
+        assert (code, output) == (2, "")
+        assert "invalid choice: 'none'" in error
+    assert here.shown(*place, "--task", "hello-file") == "No faults.\n"
+
+
+def test_replay_plan(here: Here, harbor_jobs: Path) -> None:
+    """13 attempts that a Ctrl-C left: 3 cancelled and 10 not begun; as JSON the same."""
+    place = ("replay-plan", "--jobs", harbor_jobs / "cancel-sigint.before-resume")
+    script = here.shown(*place)
+    first, *_ = script.splitlines()
+    assert first.startswith("# Run cancel-sigint.before-resume: 13 attempts missing, ")
+    assert first.endswith("13 planned here (13 with the agent).")
+    commands = [line for line in script.splitlines() if line and not line.startswith("#")]
+    folder = harbor_jobs / "cancel-sigint.before-resume"
+    assert commands == [f"harbor job resume -p {folder} -f CancelledError"]
+    (step,) = json.loads(here.shown(*place, "--format", "json"))["steps"]
+    assert (step["boundary"], sum(step["attempts"].values())) == ("resume", 13)
+    said = here.refused(*place, "another")
+    assert said == "replay-plan: expected the run another, found cancel-sigint.before-resume"
+
+
+def test_replay_plan_of_a_job_that_may_be_dead(here: Here, harbor_jobs: Path) -> None:
+    """It holds 3 trials and 10 queued ones; whether that is so, only the reader can know."""
+    place = ("replay-plan", "--jobs", harbor_jobs / "crash-sigkill.before-resume")
+    script = here.shown(*place)
+    assert script.startswith("# Run crash-sigkill.before-resume: 0 attempts missing.\n")
+    assert "Whether anybody works on these jobs cannot be told: crash-sigkill" in script
+    assert "--local-jobs" in script
+    assert "13 attempts missing, 13 planned here" in here.shown(*place, "--local-jobs")
 
 
 # References.

@@ -17,10 +17,11 @@ from harborlight.ledger.book import Rules
 from harborlight.ledger.jobs import JobState
 from harborlight.ledger.ownership import AttemptState
 from harborlight.ledger.pools import PoolDefinition
+from harborlight.ledger.runs import RunDefinition
 from harborlight.readings import Number, ReplicaState
 from harborlight.records import TaskRef
 from harborlight.reference import Reference, ReferenceTask
-from harborlight.snapshot import Snapshot
+from harborlight.snapshot import CollectorSnapshot, Snapshot
 from harborlight.views import terminal, terminal_statistics
 from harborlight.views.terminal_text import time_of_day
 from support.metrics import take_snapshot
@@ -226,6 +227,25 @@ def test_no_control_characters() -> None:
     lines = shown(seen.ledger)
     assert not any(ord(c) < 32 or c in "\u202e\x7f" for line in lines for c in line)
     assert any(line.startswith("two?lines~") for line in lines)
+
+
+def test_what_cannot_be_told_is_explained() -> None:
+    """A job that may be dead, and a source that could not be read."""
+    seen = world("a")
+    assert any(line.startswith("unknown: it cannot be told") for line in shown(seen.ledger))
+    seen.see(job_record("job", plan(5, TaskRef("set", "a")), created=NOW - 600), held=True)
+    assert not any(line.startswith("unknown:") for line in shown(seen.ledger))
+    bad = CollectorSnapshot("harbor_server", success=False, duration_seconds=1.0, last_success=None)
+    snapshot = dataclasses.replace(take_snapshot(seen.ledger, at=NOW), collectors=(bad,))
+    (said,) = (line for line in drawn(snapshot) if line.startswith("harbor_server"))
+    assert said == "harbor_server could not be looked at in full: the log says why."
+
+
+def test_given_up() -> None:
+    rules = Rules(runs=(RunDefinition("run", jobs=("*",), given_up={"task": "its image is gone"}),))
+    seen = Watched(rules)
+    seen.see(job_record("job", plan(1)), trial("a", "1", exceptions=("ApiError",)))
+    assert "1 of the tasks given up: task (its image is gone)" in shown(seen.ledger)
 
 
 def test_jobs() -> None:

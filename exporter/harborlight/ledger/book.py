@@ -594,6 +594,7 @@ class Ledger:
                 regrades=bool(job.record.source_jobs),
                 made=job.started,
                 planned=planned[job_id],
+                locked=tuple((p.task, p.digest) for p in job.record.plan or () if p.digest),
                 refs=refs[job_id],
                 trials=tuple(trials[job_id]),
             )

@@ -80,7 +80,7 @@ class TaskRules:
     ``digest``: the version of the task whose verdicts count (None: any). ``supersedes``: jobs
     whose regrades replace a valid verdict. ``planned``: plain trials planned a job id.
     ``planned_regrades``: source trial ids that live jobs are going to regrade, a job id.
-    ``given_up``: its faults are not to be replayed.
+    ``given_up``: why its faults are not to be replayed, "" where they are.
     """
 
     target: int | None
@@ -90,7 +90,7 @@ class TaskRules:
     planned: Mapping[str, int] = MappingProxyType({})
     planned_regrades: Mapping[str, frozenset[str]] = MappingProxyType({})
     causes: Mapping[str, Cause] = MappingProxyType({})
-    given_up: bool = False
+    given_up: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -642,8 +642,8 @@ def _faults(
     resolutions: dict[str, Resolution] = {}
     for age, item in enumerate(reversed(faulted)):
         if age < n_open:
-            given_up = rules.given_up
-            resolutions[item.lineage.key] = Resolution.GIVEN_UP if given_up else Resolution.OPEN
+            left_open = Resolution.GIVEN_UP if rules.given_up else Resolution.OPEN
+            resolutions[item.lineage.key] = left_open
         elif age < n_unscored:
             resolutions[item.lineage.key] = Resolution.PENDING
         else:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from harborlight.ledger.faults import Boundary
@@ -19,6 +20,12 @@ from harborlight.records import TaskRef, TrialRecord
 
 DEFAULT_FILTER: Final = "CancelledError"
 """What Harbor's resume picks if it is told nothing."""
+
+
+_ELSEWHERE: Final = (
+    "the job that planned it is in no directory that can be read here (--jobs); "
+    "what a Harbor server runs is retried there (POST /rollouts/ID/retry)"
+)
 
 
 class Place(NamedTuple):
@@ -47,8 +54,8 @@ class JobWork:
 
     What belongs to no run has a place in a run without a name, where nothing is ever missing.
     ``present``: its directory stands, ``resumable``: with all that a resume reads. ``planned``: its
-    plain trials. ``regrades``: it derives from other jobs. ``made``: when it was made, in seconds
-    since the epoch.
+    plain trials. ``locked``: the versions of the tasks that it holds. ``regrades``: it derives from
+    other jobs. ``made``: when it was made, in seconds since the epoch.
     """
 
     job_id: str
@@ -59,6 +66,7 @@ class JobWork:
     regrades: bool
     made: float
     planned: Mapping[Place, int]
+    locked: tuple[tuple[TaskRef, str], ...]
     refs: Mapping[Place, TaskRef]
     trials: tuple[StandingTrial, ...]
 
@@ -110,14 +118,14 @@ class NotPlanned:
 class ReplayPlan:
     """All that is missing of a run, in steps to carry out in this order.
 
-    ``unended``: the labels of its jobs that may still work; ended, they could be resumed.
+    ``unended``: its jobs here that have not ended, by label, with their state.
     """
 
     run: str
     missing: int
     steps: tuple[Step, ...]
     not_planned: tuple[NotPlanned, ...] = ()
-    unended: tuple[str, ...] = ()
+    unended: Mapping[str, JobState] = MappingProxyType({})
 
 
 def plan_replay(
@@ -135,21 +143,23 @@ def plan_replay(
             if not task.given_up
         }
     )
-    given_up = {task.label: _missing(task) for task in run.tasks if task.given_up}
+    given_up = [
+        NotPlanned({task.label: _missing(task)}, f"given up, {task.given_up}")
+        for task in run.tasks
+        if task.given_up and _missing(task)
+    ]
     total = sum(n for place, n in missing.items() if place.run == run.label)
     mine = [work for work in works.values() if any(p.run == run.label for p in work.planned)]
     regrades = list(_regrades(run, works, missing))
     regraded = {step.job_id: step.trials for step in regrades}
     steps = [*regrades, *_resumes(run, mine, missing, regraded)]
     reruns, refused = _reruns(run, mine, missing)
-    not_planned = [
-        *refused,
-        *([NotPlanned(given_up, "given up")] if any(given_up.values()) else []),
-    ]
-    unended = sorted(work.label for work in mine if not work.state.ended)
-    return ReplayPlan(
-        run.label, total, (*steps, *reruns), tuple(not_planned), tuple(unended) if total else ()
-    )
+    unended = {
+        work.label: work.state
+        for work in sorted(mine, key=lambda work: work.label)
+        if work.present and not work.state.ended
+    }
+    return ReplayPlan(run.label, total, (*steps, *reruns), (*refused, *given_up), unended)
 
 
 def _missing(task: TaskStanding) -> int:
@@ -240,7 +250,7 @@ def _reruns(
         if not planning:
             refused["no job planned it"][task.label] = left
         elif not standing:
-            refused["the job that planned it has no directory here"][task.label] = left
+            refused[_ELSEWHERE][task.label] = left
         elif any(t.record.verification_off for t in standing[0].trials if t.place == place):
             refused["its job has verification off, so no attempt can be scored"][task.label] = left
         else:

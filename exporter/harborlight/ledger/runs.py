@@ -375,8 +375,7 @@ class Runs:
                 planned=dict(plain.get(task, {})),
                 planned_regrades={j: frozenset(ids) for j, ids in regrades.get(task, {}).items()},
                 causes=self._causes,
-                given_up=definition is not None
-                and not {task.name, _label_of(task)}.isdisjoint(definition.given_up),
+                given_up=_given_up(definition, task) if definition else "",
             )
         if not (run.tasks or run.unassigned or run.pooled):
             run.target_known = False
@@ -441,6 +440,12 @@ def _listed(definition: RunDefinition, task: TaskRef) -> TaskRef | None:
         if name in definition.tasks:
             return TaskRef("", name)
     return None
+
+
+def _given_up(definition: RunDefinition, task: TaskRef) -> str:
+    """Why the task's faults are not to be replayed, "" where they are."""
+    reasons = definition.given_up
+    return reasons.get(_label_of(task)) or reasons.get(task.name, "")
 
 
 def _only(values: Iterable[str]) -> str:

@@ -23,9 +23,9 @@ class TaskStanding:
     """One task of a run. Times are seconds since the epoch, durations seconds.
 
     ``name``: as its job's lock has it, not safe to show. ``usual_duration``: the median wall time
-    of the task's scored trials (None before the first). ``given_up``: nobody is to replay its
-    faults. ``phases``: its running attempts by what they do, as far as that is known. The last six
-    are the balance's.
+    of the task's scored trials (None before the first). ``given_up``: why nobody is to replay
+    its faults ("" where they are to be). ``phases``: its running attempts by what they do, as far
+    as that is known. The last six are the balance's.
     """
 
     label: str
@@ -37,7 +37,7 @@ class TaskStanding:
     usual_duration: float | None
     oldest_running_start: float | None
     faults: tuple[Fault, ...]
-    given_up: bool = False
+    given_up: str = ""
     phases: Mapping[Phase, int] = MappingProxyType({})
     durations: tuple[float, ...] = ()
     rewards: tuple[float, ...] = ()

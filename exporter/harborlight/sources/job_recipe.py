@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from harbor.models.job.config import DatasetConfig, JobConfig
 from harbor.models.trial.config import TaskConfig
+from harbor.publisher.packager import Packager
 
 from harborlight.recorder import FILE_NAME
 from harborlight.records import TaskRef
@@ -131,6 +132,29 @@ def _environment(config: JobConfig) -> str | None:
         return config.environment.import_path
     kind = config.environment.type
     return str(getattr(kind, "value", kind)) if kind is not None else None
+
+
+def changed_tasks(recipe: JobRecipe, locked: Iterable[tuple[TaskRef, str]]) -> list[str]:
+    """The tasks in folders that are no longer the version that a job's lock has, by name.
+
+    Harbor does not resume a job whose tasks changed. A folder that is not here tells nothing.
+    """
+    changed: set[str] = set()
+    for task, digest in locked:
+        source = recipe.source_of(task)
+        if source is None or source.options[0] != "-p":
+            continue
+        folder = Path(source.options[1]).expanduser()
+        if not source.task:
+            folder /= task.name
+        try:
+            if (folder / "task.toml").is_file():
+                found, _ = Packager.compute_content_hash(folder)
+                if f"sha256:{found}" != digest:
+                    changed.add(task.name)
+        except (OSError, ValueError):
+            continue
+    return sorted(changed)
 
 
 def relative_paths(recipe: JobRecipe) -> bool:

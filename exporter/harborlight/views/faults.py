@@ -7,12 +7,13 @@ import datetime
 import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from harborlight.ledger.faults import Cause, Phase
 from harborlight.ledger.ownership import Fault, Resolution
 from harborlight.snapshot import Snapshot
 from harborlight.views.terminal_text import open_table, time_of_day
@@ -37,8 +38,16 @@ class FaultLine(NamedTuple):
     boundary: str
 
 
-FILTERS: Final = ("run", "task", "job", "phase", "cause", "exception_type", "resolution")
-"""What the list can be cut down by."""
+FILTERS: Final[Mapping[str, tuple[str, ...] | None]] = {
+    "run": None,
+    "task": None,
+    "job": None,
+    "phase": tuple(Phase),
+    "cause": tuple(Cause),
+    "exception_type": None,
+    "resolution": tuple(Resolution),
+}
+"""What the list can be cut down by, and the values of what has but few."""
 
 
 def fault_lines(snapshot: Snapshot) -> list[FaultLine]:

@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from harborlight.ledger.faults import Boundary
+from harborlight.ledger.jobs import JobState
 from harborlight.ledger.replay_plan import ReplayPlan, Step
 from harborlight.sources.job_recipe import JobRecipe, relative_paths
 
@@ -192,19 +193,32 @@ def hints(
     *,
     jobs: Sequence[str],
     globs: Sequence[str] | None,
+    changed: Mapping[str, Sequence[str]],
 ) -> list[str]:
     """What to know beside the steps, each a few lines.
 
     ``jobs``: the run's, by label. ``globs``: of the jobs of a configured run, None for an
-    automatic one.
+    automatic one. ``changed``: tasks that are another version now, by the label of their job.
     """
-    told = []
-    if plan.unended:
+    told = [
+        f"Tasks of job {job} are another version now: {', '.join(tasks)}.\n"
+        "Harbor does not resume such a job, so new ones are planned. Once the new version is in\n"
+        "the run, verdicts on the one before are stale content and do not count, unless the\n"
+        "configuration pins it (content:)."
+        for job, tasks in changed.items()
+    ]
+    working = [job for job, state in plan.unended.items() if state is not JobState.UNKNOWN]
+    unknown = [job for job, state in plan.unended.items() if state is JobState.UNKNOWN]
+    if working:
         told.append(
-            f"These jobs may still work: {', '.join(plan.unended)}.\n"
-            "Once they have ended, a resume may do for what a new job is planned for here.\n"
-            "An unfinished job that nobody works on is known as such by the recorder or with\n"
-            "--local-jobs."
+            f"Still at work: {', '.join(working)}. What they run and will run is not missing.\n"
+            "Once they have ended, a resume may do for what a new job is planned for here."
+        )
+    if unknown:
+        told.append(
+            f"Whether anybody works on these jobs cannot be told: {', '.join(unknown)}.\n"
+            "What they hold counts as running or queued, not as missing. If Harbor runs on this\n"
+            "host, --local-jobs tells; the recorder would have."
         )
     new = [r.new_job for r in steps if r.step.boundary is Boundary.RERUN and r.new_job]
     strange = [name for name in new if not any(fnmatchcase(name, one) for one in globs or ())]
@@ -256,7 +270,8 @@ def as_script(plan: ReplayPlan, steps: Sequence[Replay], hints: Sequence[str]) -
     agents = sum(step.total for step in given if step.boundary is not Boundary.REGRADE)
     lines = [f"# Run {plan.run}: {_attempts(plan.missing)} missing"]
     if plan.missing:
-        lines[0] += f", {planned} planned here ({agents} with the agent). Read before you run it."
+        lines[0] += f", {planned} planned here ({agents} with the agent)."
+        lines.append("# Read it, then run it with bash -e.")
     else:
         lines[0] += "."
     for number, replay in enumerate(steps, 1):

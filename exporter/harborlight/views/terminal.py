@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harborlight.ledger.accounts import RETRIES
+from harborlight.ledger.jobs import JobState
 from harborlight.ledger.ownership import AttemptState, Fault, Resolution, TrialState
 from harborlight.ledger.pools import PoolStanding
 from harborlight.ledger.standing import JobStanding, RunStanding, TaskStanding
@@ -84,6 +85,16 @@ def render(snapshot: Snapshot, *, tasks: bool = True, height: int | None = None)
         parts += [_jobs(snapshot.jobs[:most], snapshot.at), _rest(snapshot.jobs, most)]
     elif not snapshot.pools:
         parts.append(Text("No Harbor jobs found yet."))
+    for collector in snapshot.collectors:
+        if not collector.success:
+            text = f"{collector.name} could not be looked at in full: the log says why."
+            parts.append(Text(text, style="red"))
+    if any(job.state is JobState.UNKNOWN for job in snapshot.jobs):
+        text = (
+            "unknown: it cannot be told whether anybody works on the job. If Harbor runs on this "
+            "host, --local-jobs tells."
+        )
+        parts.append(Text(text, style="yellow"))
     for pool in snapshot.pools:
         parts += [_pool(pool, most), _rest(pool.replicas, most)]
     shown = [run for run in snapshot.runs if run.tasks] if tasks else []
@@ -123,6 +134,7 @@ def _run(run: RunStanding, retries: int) -> RenderableType:
     if details:
         title.append(f"  {' · '.join(details)}", style="bright_black")
     lines: list[RenderableType] = [title, _bar(run), _states(run), _passed(run)]
+    given_up = {task.label: task.given_up for task in run.tasks if task.given_up}
     notes = [
         (run.surplus, "scored beyond their task's attempts (surplus)"),
         (run.stale_content, "scored on another version of their task (stale content)"),
@@ -130,14 +142,15 @@ def _run(run: RunStanding, retries: int) -> RenderableType:
         (sum(run.scored_with_exception.values()), "scored with an exception"),
         (run.without_key, "scored without the reward key"),
         (retries, "retries by Harbor"),
-        (len(run.excluded), "of the tasks excluded: " + _reasons(run)),
+        (len(run.excluded), "of the tasks excluded: " + _reasons(run.excluded)),
+        (len(given_up), "of the tasks given up: " + _reasons(given_up)),
     ]
     lines += [Text(f"{count} {what}", style="yellow") for count, what in notes if count]
     return Group(*lines)
 
 
-def _reasons(run: RunStanding) -> str:
-    return ", ".join(f"{task} ({reason})" for task, reason in sorted(run.excluded.items()))
+def _reasons(tasks: Mapping[str, str]) -> str:
+    return ", ".join(f"{task} ({reason})" for task, reason in sorted(tasks.items()))
 
 
 def _bar(run: RunStanding) -> Text:
