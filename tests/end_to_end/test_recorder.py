@@ -165,6 +165,9 @@ def test_killed_and_resumed(tmp_path: Path) -> None:
         assert (job.path / FILE_NAME).read_bytes() == before
     assert job.result()["finished_at"] is not None
     assert set(recorded(job)) < set(on_disk(job))
+    (run,) = snapshot_of(job.path).runs
+    (fault,) = (fault for task in run.tasks for fault in task.faults)
+    assert (fault.cause, fault.phase, fault.resolution) == ("interrupted", "agent", "replayed")
 
 
 def test_killed_and_resumed_with_the_recorder(tmp_path: Path) -> None:

@@ -321,6 +321,40 @@ class TestProcess:
         file.read_on()
         assert [file.dead_since(at) for at in (None, 130.0, 132.0)] == [True, True, False]
 
+    @pytest.mark.parametrize(
+        ("started", "incarnation", "standing", "expected"),
+        [
+            (1, 132.0, [], ["execution-1"]),
+            (1, 130.0, [], []),  # nobody resumed it yet
+            (1, 132.0, ["a"], []),  # a copy, for Harbor removes it
+            (None, 132.0, [], []),  # the process is at work
+        ],
+    )
+    def test_what_died_before_a_resume_without_the_recorder(
+        self,
+        tmp_path: Path,
+        started: int | None,
+        incarnation: float,
+        standing: list[str],
+        expected: list[str],
+    ) -> None:
+        config = {"task": {"name": "task"}, "trial_name": "a"}
+        begun = {"v": 1, "at": 131, "event": "start", "trial": "a", "id": "execution-1"}
+        identity = own_identity()
+        lines = (
+            {"v": 1, "at": 100, "event": "job-start", **identity}
+            | ({} if started is None else {"started": started}),
+            begun | {"config": config},
+        )
+        (tmp_path / FILE_NAME).write_text("".join(json.dumps(line) + "\n" for line in lines))
+        file = RecorderFile(str(tmp_path))
+        assert file.read_on() == []
+        found = file.left_behind(incarnation, standing)
+        assert [(r.execution, r.phase, r.interrupted) for r in found] == [
+            (execution, "environment", True) for execution in expected
+        ]
+        assert not expected or file.left_behind(incarnation, standing) == []
+
     def test_this_one(self) -> None:
         assert lives(own_identity()) is True
 

@@ -406,12 +406,16 @@ class JobDirectorySource:
         """
         if not directory.job_id:
             return []
+        recorder = directory.recorder
+        told = recorder.read_on()
+        if directory.was_listed:
+            told += recorder.left_behind(_incarnation(directory), directory.trials)
         records = [
             replace(record, job_id=record.job_id or directory.job_id)
-            for record in directory.recorder.read_on()
+            for record in told
             if record.job_id in ("", directory.job_id)
         ]
-        for dirname, (phase, since) in directory.recorder.phases.items():
+        for dirname, (phase, since) in recorder.phases.items():
             trial = directory.trials.get(dirname)
             if trial is None or trial.state is not _State.OPEN or trial.config_record is None:
                 continue
@@ -765,7 +769,7 @@ class JobDirectorySource:
             result.value if own else None,
             lock.value if own else None,
             config.value if own else None,
-            incarnation=config.signature.mtime_ns / 1e9 if config.signature else None,
+            incarnation=_incarnation(directory),
             result_written=result.signature.mtime_ns / 1e9 if result.signature else None,
         )
 
@@ -801,8 +805,13 @@ def _planned_trial(
 
 def _is_dead(directory: _JobDirectory) -> bool:
     """Whether the recorder's process, which works on this job, is gone from this host."""
+    return directory.recorder.dead_since(_incarnation(directory))
+
+
+def _incarnation(directory: _JobDirectory) -> float | None:
+    """When the job was last started or resumed."""
     config = directory.config.signature
-    return directory.recorder.dead_since(config.mtime_ns / 1e9 if config else None)
+    return config.mtime_ns / 1e9 if config else None
 
 
 def _problems(directory: _JobDirectory) -> Iterator[Problem]:

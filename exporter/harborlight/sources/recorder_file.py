@@ -7,7 +7,7 @@ next recording begins on a new line. Whatever line cannot be read is left out, t
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Annotated, Final
 
 import msgspec
@@ -109,11 +109,27 @@ class RecorderFile:
         ``incarnation``: when the job was last started or resumed; later than what was recorded, it
         was by another process, without the recorder.
         """
-        # Trials begin after their job's configuration is written.
-        written = self.last + (_START_SECONDS if self._only_begun else 0.0)
-        if self.process is None or (incarnation or 0.0) > written:
+        if self.process is None or self._was_resumed(incarnation):
             return False
         return lives(self.process) is False
+
+    def left_behind(self, incarnation: float | None, standing: Container[str]) -> list[TrialRecord]:
+        """The executions that died with their process, if another resumed the job unrecorded.
+
+        That removed their directories. ``standing``: the names of those that are there, which tell
+        a resume from a copy.
+        """
+        if incarnation is None or not self._open or not self._was_resumed(incarnation):
+            return []
+        if self.process is None or lives(self.process) or any(n in standing for n in self._open):
+            return []
+        return list(self._interrupted(incarnation))
+
+    def _was_resumed(self, incarnation: float | None) -> bool:
+        """Whether the job was started by a later process, without the recorder."""
+        # Trials begin after their job's configuration is written.
+        written = self.last + (_START_SECONDS if self._only_begun else 0.0)
+        return (incarnation or 0.0) > written
 
     def _take(self, event: _Event) -> Iterator[TrialRecord]:
         match event.event:
