@@ -488,3 +488,21 @@ def test_tasks_that_changed_since(tmp_path: Path) -> None:
     assert changed_tasks(recipe(tmp_path, sources=(single,)), locked) == ["mended"]
     registry = TaskSource(("-d", "set@1"), label="set")
     assert changed_tasks(recipe(tmp_path, sources=(registry,)), locked) == []
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://registry.example/r.json", True),
+        ("https://me:hunter2@registry.example/r.json", False),
+        ("https://registry.example/r.json?token=hunter2", False),
+        ("https://[hunter2", False),
+    ],
+)
+def test_a_credential_of_a_registry_is_not_shown(tmp_path: Path, url: str, shown: bool) -> None:
+    dataset = {"name": "set", "version": "1", "registry_url": url}
+    (tmp_path / "config.json").write_text(json.dumps({"datasets": [dataset]}))
+    found = read_recipe(tmp_path)
+    options = ("-d", "set@1", "--registry-url", url)
+    assert found.sources == ((TaskSource(options, label="set"),) if shown else ())
+    assert "hunter2" not in repr(found)

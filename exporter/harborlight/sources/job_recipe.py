@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import urllib.parse
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,7 +93,11 @@ def read_recipe(directory: Path) -> JobRecipe:
 def _sources(config: JobConfig, by_hand: list[str]) -> Iterator[TaskSource]:
     for dataset in config.datasets:
         options = _dataset_options(dataset)
-        if options is None:
+        if dataset.registry_url is not None and _has_secret(dataset.registry_url):
+            by_hand.append(
+                "its registry's URL may have a credential in it, which is not shown here"
+            )
+        elif options is None:
             by_hand.append("its tasks come from a repository, which a command here cannot name")
         else:
             name = dataset.path.name if dataset.path is not None else dataset.name or ""
@@ -103,6 +108,15 @@ def _sources(config: JobConfig, by_hand: list[str]) -> Iterator[TaskSource]:
             by_hand.append("a task of it comes from a repository, which a command here cannot name")
         else:
             yield TaskSource(option, task=name)
+
+
+def _has_secret(url: str) -> bool:
+    """Whether there is more to a URL than where it leads."""
+    try:
+        parts = urllib.parse.urlsplit(url)
+    except ValueError:
+        return True
+    return "@" in parts.netloc or bool(parts.query or parts.fragment)
 
 
 def _dataset_options(dataset: DatasetConfig) -> tuple[str, ...] | None:
