@@ -506,3 +506,13 @@ def test_a_credential_of_a_registry_is_not_shown(tmp_path: Path, url: str, shown
     options = ("-d", "set@1", "--registry-url", url)
     assert found.sources == ((TaskSource(options, label="set"),) if shown else ())
     assert "hunter2" not in repr(found)
+
+
+def test_a_set_is_not_that_of_tasks_which_no_option_names(tmp_path: Path) -> None:
+    """A dataset and a task of a repository: the latter is not to be sought in the former."""
+    task = {"path": "tasks/lone", "git_url": "https://git.example/x", "git_commit_id": "1"}
+    config = {"datasets": [{"name": "set", "version": "1"}], "tasks": [task]}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    found = read_recipe(tmp_path)
+    assert found.source_of(TaskRef("", "lone")) is None
+    assert found.source_of(TaskRef("set", "task")) == TaskSource(("-d", "set@1"), label="set")

@@ -59,7 +59,8 @@ class JobRecipe:
         single = [source for source in self.sources if source.task == task.name]
         sets = [source for source in self.sources if not source.task]
         named = [source for source in sets if source.label == task.source]
-        for found in (single, named, sets):
+        # The only set is the one, unless there are tasks that no option names.
+        for found in (single, named, sets if not self.by_hand else []):
             if len(found) == 1:
                 return found[0]
         return None
