@@ -179,6 +179,17 @@ def test_a_target_that_is_a_slip_of_the_pen() -> None:
     assert found.preferred is Method.OBSERVED_RATE
 
 
+def test_what_is_given_up_is_not_waited_for() -> None:
+    """2 attempts an hour; of 3 that are left nobody is to replay 2."""
+    going = task("a", target=2, scored=1, queued=1, **ran((0.0, 1800.0)))
+    given_up = task("b", target=2, faulted=1, given_up="broken upstream")
+    whole = run(going, given_up)
+    assert whole.attempts_given_up == 2
+    assert waiting(whole.tasks) == ("a",)
+    found = pace(whole, 1800.0, {})
+    assert found.ends[Method.OBSERVED_RATE, Quantile.POINT] == pytest.approx(1800.0 + 1800.0)
+
+
 def test_waiting_in_harbor_s_order() -> None:
     """Every task's second attempt before any third one."""
     tasks = [

@@ -47,6 +47,13 @@ class TaskStanding:
     verdicts_of: frozenset[Setup] = frozenset()
 
     @property
+    def attempts_given_up(self) -> int:
+        """Attempts that nothing runs or is going to run, and nobody is to replay."""
+        if not self.given_up:
+            return 0
+        return self.states[AttemptState.FAULTED] + self.states[AttemptState.UNPLANNED]
+
+    @property
     def complete(self) -> bool:
         """Whether every attempt that the task is to get is scored."""
         return self.target_known and self.states[AttemptState.SCORED] == self.target > 0
@@ -88,6 +95,11 @@ class RunStanding:
     concurrency: int | None = None
     changed_timeouts: tuple[str, ...] = ()
     changed_resources: tuple[str, ...] = ()
+
+    @property
+    def attempts_given_up(self) -> int:
+        """As of its tasks, all together."""
+        return sum(task.attempts_given_up for task in self.tasks)
 
     @property
     def tasks_complete(self) -> int:

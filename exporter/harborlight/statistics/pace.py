@@ -129,7 +129,8 @@ def active_seconds(spans: Iterable[Span], at: float) -> float:
 
 
 def _left(run: RunStanding) -> int:
-    return sum(run.states.values()) - run.states[AttemptState.SCORED]
+    open_attempts = sum(run.states.values()) - run.states[AttemptState.SCORED]
+    return open_attempts - run.attempts_given_up
 
 
 def _goes_on(run: RunStanding) -> bool:
@@ -178,7 +179,8 @@ def waiting(tasks: Sequence[TaskStanding]) -> tuple[str, ...]:
     places = []
     for number, task in enumerate(tasks):
         begun = task.states[AttemptState.SCORED] + task.states[AttemptState.RUNNING]
-        places += [(attempt, number) for attempt in range(begun, task.target)]
+        due = task.target - task.attempts_given_up
+        places += [(attempt, number) for attempt in range(begun, due)]
     return tuple(tasks[number].label for _, number in sorted(places))
 
 

@@ -66,6 +66,7 @@ def _pace(run: RunStanding, pace: Pace, now: float) -> Iterator[Text]:
         text = f"End by simulation: {time_of_day(middle, now)}, simulated range {early} to {late}"
         yield _trusted(Text(text), pace, Method.SIMULATION)
     faulted = run.states[AttemptState.FAULTED] + run.states[AttemptState.UNPLANNED]
+    faulted -= run.attempts_given_up
     if pace.ends and faulted:
         yield Text(f"  with {faulted} attempts that nothing is going to run, run again", _QUIET)
 
