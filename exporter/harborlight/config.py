@@ -484,6 +484,13 @@ class RunConfig(_Strict):
                 )
         return chosen
 
+    @model_validator(mode="after")
+    def _excluded_or_given_up(self) -> Self:
+        both = [task for task in self.given_up if task in self.exclude]
+        if both:
+            raise _several((("given_up", task), "it is excluded already") for task in both)
+        return self
+
     @property
     def task_names(self) -> tuple[str, ...] | None:
         """The tasks that are listed here or in the file, excluded ones too; None: no list."""

@@ -113,6 +113,10 @@ class Service:
         for label in idle:
             self._once.warning("no job belongs to the run", label)
         self._once.forget_others("runs", [("no job belongs to the run", label) for label in idle])
+        strange = [f"{run.label}: {task}" for run in snapshot.runs for task in run.unknown_tasks]
+        for name in strange:
+            self._once.warning("no job has the task", name)
+        self._once.forget_others("tasks", [("no job has the task", name) for name in strange])
         replicas = [replica for pool in snapshot.pools for replica in pool.replicas]
         for replica in replicas:
             if replica.state is not None:

@@ -474,6 +474,12 @@ def test_wrong_run(tmp_path: Path, text: str, error: str) -> None:
     assert errors(tmp_path, written) == [f"{2 + len(rest)}: runs[0].{error}"]
 
 
+def test_excluded_is_not_given_up(tmp_path: Path) -> None:
+    text = RUN + "  exclude: {a: x}\n  given_up:\n    b: x\n    a: y\n"
+    (error,) = errors(tmp_path, text)
+    assert error.endswith("runs[0].given_up.a: it is excluded already")
+
+
 def test_excluded_must_be_listed(tmp_path: Path) -> None:
     """A slip of the pen would silently leave the task in the target."""
     (tmp_path / "tasks.txt").write_text("sep-a\nsep-b\n")

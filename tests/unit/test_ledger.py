@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace as replace_fields
 from pathlib import Path
 from typing import Any
 
@@ -631,6 +632,26 @@ class TestTargets:
         watched.see(record)
         watched.see(replace(record, plan=None, n_total=3))
         assert watched.run().target == 5
+
+
+class TestNames:
+    """Tasks that the configuration names."""
+
+    def test_a_slip_of_the_pen(self) -> None:
+        """Known as soon as there is a job; what the run lists need not be in any."""
+        definition = RunDefinition(
+            "run",
+            jobs=("*",),
+            exclude={"tsak": "a slip", "set/task": "by its label"},
+            given_up={"othr": "a slip", "other": "by its name"},
+        )
+        watched = Watched(Rules(runs=(definition,)))
+        assert watched.run().unknown_tasks == ()
+        watched.see(job_record("job", plan(1), plan(1, TaskRef("set", "other"))))
+        assert watched.run().unknown_tasks == ("tsak", "othr")
+        listed = replace_fields(definition, tasks=("other", "tsak", "othr"))
+        watched.ledger.configure(Rules(runs=(listed,)))
+        assert watched.run().unknown_tasks == ()
 
 
 class TestKeeping:

@@ -703,6 +703,7 @@ class Ledger:
             concurrency=self._concurrency(run),
             changed_timeouts=self._labels_of(run, "changed_timeouts"),
             changed_resources=self._labels_of(run, "changed_resources"),
+            unknown_tasks=run.unknown_tasks,
         )
 
     def _concurrency(self, run: Run) -> int | None:

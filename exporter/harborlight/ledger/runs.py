@@ -66,7 +66,8 @@ class Run:
     ``agent``, ``model``, ``dataset``: as configured, "" where there are several.
     ``unassigned``: slots a job id that a job without a lock will give to tasks not seen yet.
     ``pooled``: the same where even the attempts a task are not known: all slots of the job, of
-    which the tasks seen take theirs.
+    which the tasks seen take theirs. ``unknown_tasks``: what the definition says something of and
+    no job has.
     """
 
     key: str
@@ -81,6 +82,7 @@ class Run:
     unassigned: dict[str, int] = field(default_factory=dict)
     pooled: dict[str, int] = field(default_factory=dict)
     target_known: bool = True
+    unknown_tasks: tuple[str, ...] = ()
 
     @property
     def account(self) -> str:
@@ -379,6 +381,19 @@ class Runs:
             )
         if not (run.tasks or run.unassigned or run.pooled):
             run.target_known = False
+        if definition:
+            run.unknown_tasks = tuple(self._unknown_tasks(run, definition))
+
+    def _unknown_tasks(self, run: Run, definition: RunDefinition) -> Iterator[str]:
+        """Names in the definition that are no task of its list or its jobs: slips of the pen."""
+        tasks = {entry.task for job_id in run.jobs for entry, _ in self._entries(job_id)}
+        if not tasks:
+            return  # nobody knows yet
+        known = {name for task in tasks for name in (task.name, _label_of(task))}
+        known.update(task.name for task in run.tasks)
+        known.update(definition.tasks or ())
+        named = (*definition.exclude, *definition.given_up, *definition.content)
+        yield from (name for name in dict.fromkeys(named) if name not in known)
 
     def _without_lock(
         self,

@@ -65,7 +65,8 @@ class RunStanding:
 
     ``live``: one of its jobs has not ended. ``concurrency``: trials that its live jobs run at a
     time, None where that is not known. ``changed_timeouts``, ``changed_resources``: the jobs whose
-    configuration overrides what the tasks ask for.
+    configuration overrides what the tasks ask for. ``unknown_tasks``: named in the configuration,
+    and in no job.
     """
 
     label: str
@@ -95,6 +96,7 @@ class RunStanding:
     concurrency: int | None = None
     changed_timeouts: tuple[str, ...] = ()
     changed_resources: tuple[str, ...] = ()
+    unknown_tasks: tuple[str, ...] = ()
 
     @property
     def attempts_given_up(self) -> int:

@@ -135,6 +135,7 @@ def _run(run: RunStanding, retries: int) -> RenderableType:
         title.append(f"  {' · '.join(details)}", style="bright_black")
     lines: list[RenderableType] = [title, _bar(run), _states(run), _passed(run)]
     given_up = {task.label: task.given_up for task in run.tasks if task.given_up}
+    strange = ", ".join(run.unknown_tasks)
     notes = [
         (run.surplus, "scored beyond their task's attempts (surplus)"),
         (run.stale_content, "scored on another version of their task (stale content)"),
@@ -144,6 +145,7 @@ def _run(run: RunStanding, retries: int) -> RenderableType:
         (retries, "retries by Harbor"),
         (len(run.excluded), "of the tasks excluded: " + _reasons(run.excluded)),
         (len(given_up), "of the tasks given up: " + _reasons(given_up)),
+        (len(run.unknown_tasks), "named in the configuration and in no job: " + strange),
     ]
     lines += [Text(f"{count} {what}", style="yellow") for count, what in notes if count]
     return Group(*lines)
