@@ -69,10 +69,14 @@ class TestResume:
             trial("x", "2", job="a", exceptions=("NonZeroAgentExitCodeError",)),
             trial("y", "3", job="a", exceptions=("ApiError",)),
         )
-        assert steps(planned(watched)) == [
+        found = planned(watched)
+        assert steps(found) == [
             ("resume", "a", {"task": 1}, ("ApiError",)),
             ("rerun", "a", {"task": 1}, ()),
         ]
+        assert found.spared == {"a": ["NonZeroAgentExitCodeError"]}
+        (hint,) = hints(found, [], jobs=["a"], globs=["*"], changed={})
+        assert hint.startswith("Job a is not resumed for NonZeroAgentExitCodeError: ")
 
     def test_what_another_job_has_scored_since_is_not_run_again(self) -> None:
         """Two faults, one replayed elsewhere: a resume would run both."""

@@ -118,7 +118,8 @@ class NotPlanned:
 class ReplayPlan:
     """All that is missing of a run, in steps to carry out in this order.
 
-    ``unended``: its jobs here that have not ended, by label, with their state.
+    ``unended``: its jobs here that have not ended, by label, with their state. ``spared``: types of
+    exceptions of open faults that no resume may pick, by the label of their job.
     """
 
     run: str
@@ -126,6 +127,7 @@ class ReplayPlan:
     steps: tuple[Step, ...]
     not_planned: tuple[NotPlanned, ...] = ()
     unended: Mapping[str, JobState] = MappingProxyType({})
+    spared: Mapping[str, Sequence[str]] = MappingProxyType({})
 
 
 def plan_replay(
@@ -159,7 +161,14 @@ def plan_replay(
         for work in sorted(mine, key=lambda work: work.label)
         if work.present and not work.state.ended
     }
-    return ReplayPlan(run.label, total, (*steps, *reruns), (*refused, *given_up), unended)
+    return ReplayPlan(
+        run=run.label,
+        missing=total,
+        steps=(*steps, *reruns),
+        not_planned=(*refused, *given_up),
+        unended=unended,
+        spared=dict(_spared(run, mine, steps)),
+    )
 
 
 def _missing(task: TaskStanding) -> int:
@@ -225,6 +234,22 @@ def _resumes(
             missing.subtract(again)
             refs = _refs(work, run.label, mine)
             yield Step(Boundary.RESUME, work.job_id, mine, refs, filtered=filtered)
+
+
+def _spared(
+    run: RunStanding, works: Iterable[JobWork], steps: Iterable[Step]
+) -> Iterator[tuple[str, Sequence[str]]]:
+    """The types of open faults that their job's resume leaves alone, by the job's label."""
+    filtered = {step.job_id: step.filtered for step in steps if step.boundary is Boundary.RESUME}
+    open_types: dict[str, set[str]] = defaultdict(set)
+    for task in run.tasks:
+        for fault in task.faults:
+            if fault.resolution is Resolution.OPEN and fault.boundary is Boundary.RESUME:
+                open_types[fault.record.job_id].add(fault.record.own_exception)
+    for work in works:
+        left = open_types[work.job_id] - {"", *filtered.get(work.job_id, ())}
+        if left and work.resumable and work.state.ended:
+            yield work.label, sorted(left)
 
 
 def _is_allowed(work: JobWork, filtered: Collection[str], missing: Mapping[Place, int]) -> bool:

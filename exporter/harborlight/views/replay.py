@@ -207,6 +207,11 @@ def hints(
         "configuration pins it (content:)."
         for job, tasks in changed.items()
     ]
+    told += [
+        f"Job {job} is not resumed for {', '.join(types)}: Harbor picks by the type alone, so a\n"
+        "resume would delete or run again what is not missing. New jobs are planned instead."
+        for job, types in plan.spared.items()
+    ]
     working = [job for job, state in plan.unended.items() if state is not JobState.UNKNOWN]
     unknown = [job for job, state in plan.unended.items() if state is JobState.UNKNOWN]
     if working:
