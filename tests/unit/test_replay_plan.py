@@ -376,6 +376,15 @@ class TestCommands:
         (line,) = self.lines(tmp_path, self.one_missing(), recorded=True)
         assert line[-2:] == ["--plugin", "harborlight"]
 
+    def test_other_agents_of_a_job_are_not_run(self, tmp_path: Path) -> None:
+        """No option takes one agent of a configuration; the command fails until it is told."""
+        given = {"a": recipe(tmp_path, n_agents=2)}
+        (made,) = replays(planned(self.one_missing()), given, ())
+        (command,) = made.commands
+        assert command.startswith('harbor run -c "${CONFIG:?}" -d set@1 -i task ')
+        (remark,) = made.remarks
+        assert f"set CONFIG to a copy of '{tmp_path}/jobs/a job/config.json' with" in remark
+
     def test_a_name_that_is_taken(self, tmp_path: Path) -> None:
         (tmp_path / "jobs" / "a job-replay").mkdir(parents=True)
         (line,) = self.lines(tmp_path, self.one_missing())

@@ -141,7 +141,8 @@ def _reruns(step: Step, recipe: JobRecipe, names: set[str]) -> Iterator[Replay]:
     for options, labels in by_source.items():
         name = _new_name(recipe, "replay", names)
         count = step.attempts[labels[0]]
-        arguments = ["harbor", "run", "-c", str(recipe.directory / "config.json"), *options]
+        config = _quoted(str(recipe.directory / "config.json"))
+        arguments = [*options]
         if options not in single:
             for label in labels:
                 arguments += ["-i", glob.escape(step.refs[label].name)]
@@ -158,16 +159,18 @@ def _reruns(step: Step, recipe: JobRecipe, names: set[str]) -> Iterator[Replay]:
             arguments += _PLUGIN
         remarks = list(_remarks(recipe))
         if recipe.n_agents > 1:
-            remarks.append("the job had several agents: give -c a copy with the run's agent only")
+            remarks.append(
+                f"the job had several agents: set CONFIG to a copy of {config} with the run's only"
+            )
+            config = '"${CONFIG:?}"'  # as it is, it would run the others, too
+        command = f"harbor run -c {config} {_shell(*arguments)}"
         part = Step(
             step.boundary,
             step.job_id,
             dict.fromkeys(labels, count),
             {label: step.refs[label] for label in labels},
         )
-        yield Replay(
-            part, _title(step, recipe.directory.name), (_shell(*arguments),), tuple(remarks), name
-        )
+        yield Replay(part, _title(step, recipe.directory.name), (command,), tuple(remarks), name)
     if unknown:
         part = Step(
             step.boundary,
