@@ -68,6 +68,7 @@ from harborlight.views.faults import FILTERS, as_csv, as_json, as_table, fault_l
 from harborlight.views.metrics import Page
 from harborlight.views.replay import as_json as replay_json
 from harborlight.views.replay import as_script, hints, replays
+from harborlight.views.terminal_text import counted
 
 log = logging.getLogger("harborlight.cli")
 
@@ -885,17 +886,13 @@ def _check_config(arguments: argparse.Namespace) -> int:
     config = load_config(arguments.file)
     _statistics(config, None)
     replicas = sum(len(pool.replicas) for pool in config.pools)
-    counts = [_counted(len(config.runs), "run")]
+    counts = [counted(len(config.runs), "run")]
     if config.harbor_servers:
-        counts.append(_counted(len(config.harbor_servers), "Harbor server"))
+        counts.append(counted(len(config.harbor_servers), "Harbor server"))
     if config.pools:
-        counts += [_counted(len(config.pools), "pool"), _counted(replicas, "replica")]
+        counts += [counted(len(config.pools), "pool"), counted(replicas, "replica")]
     print(f"{arguments.file}: good, {', '.join(counts)} configured")
     return 0
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def _forget(arguments: argparse.Namespace) -> int:

@@ -109,10 +109,13 @@ class OnceLogger:
         """``log`` at level error."""
         return self.log(logging.ERROR, event, subject, **fields)
 
-    def forget_others(self, scope: str, current: Iterable[tuple[str, str]]) -> None:
+    def forget_others(
+        self, scope: str, current: Iterable[tuple[str, str]]
+    ) -> frozenset[tuple[str, str]]:
         """Keep, of what ``scope`` had the matter, only ``current``: (event, subject) pairs.
 
-        What went away and comes back is logged again. Other scopes are left alone.
+        What went away, which is returned, is logged again if it comes back. Other scopes are left
+        alone.
         """
         now = frozenset(current)
         with self._lock:
@@ -121,6 +124,7 @@ class OnceLogger:
             still = frozenset[tuple[str, str]]().union(*self._current.values())
             for key in gone - still:
                 self._said.pop(key, None)
+        return gone - still
 
 
 def _fields(record: logging.LogRecord) -> dict[str, Value]:

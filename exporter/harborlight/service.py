@@ -125,7 +125,7 @@ class Service:
                     "replica state",
                     f"{replica.pool}/{replica.label}",
                     state=replica.state.value,
-                    reason=replica.reason,
+                    **({"reason": replica.reason} if replica.reason else {}),
                 )
         self._once.forget_others(
             "replicas", [("replica state", f"{r.pool}/{r.label}") for r in replicas]
@@ -179,7 +179,10 @@ class Service:
             matters += [("cannot look", problem) for problem in observation.failures]
             for event, problem in matters:
                 self._once.warning(event, problem.subject, reason=problem.reason)
-            self._once.forget_others(source.name, [(e, p.subject) for e, p in matters])
+            over = self._once.forget_others(source.name, [(e, p.subject) for e, p in matters])
+            for event, subject in sorted(over):
+                if event == "cannot look":
+                    log.info("can look again", extra={"subject": subject})
             return not observation.failures
 
         self._collect(source.name, look)

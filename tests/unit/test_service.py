@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -270,6 +271,12 @@ def test_a_look_that_failed_in_part_is_taken_in_and_said(
     assert scored(service) == 1
     said = [record for record in caplog.records if record.message == "cannot look"]
     assert len(said) == 1, "a failure that goes on is said once"
+    jobs.failures = ()
+    with caplog.at_level(logging.INFO):
+        service.refresh()
+        service.refresh()
+    over = [record for record in caplog.records if record.message == "can look again"]
+    assert [vars(record)["subject"] for record in over] == ["/some/place"]
 
 
 # The ledger.
@@ -576,7 +583,7 @@ def test_a_replica_s_state_is_logged_as_it_changes(caplog: pytest.LogCaptureFixt
             replicas.state, replicas.reason = state, reason
             service.refresh()
     said = [
-        (r.levelname, vars(r)["subject"], vars(r)["state"], vars(r)["reason"])
+        (r.levelname, vars(r)["subject"], vars(r)["state"], vars(r).get("reason", ""))
         for r in caplog.records
         if r.message == "replica state"
     ]

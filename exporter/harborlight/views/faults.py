@@ -16,7 +16,7 @@ from rich.text import Text
 from harborlight.ledger.faults import Cause, Phase
 from harborlight.ledger.ownership import Fault, Resolution
 from harborlight.snapshot import Snapshot
-from harborlight.views.terminal_text import open_table, time_of_day
+from harborlight.views.terminal_text import counted, open_table, time_of_day
 
 
 class FaultLine(NamedTuple):
@@ -122,4 +122,4 @@ def as_table(lines: Sequence[FaultLine], now: float) -> RenderableType:
 def _summary(lines: Sequence[FaultLine]) -> str:
     counts = Counter(line.resolution for line in lines)
     became = [f"{counts[name]} {name}" for name in Resolution if counts[name]]
-    return f"{len(lines)} faults: " + ", ".join(became)
+    return f"{counted(len(lines), 'fault')}: " + ", ".join(became)

@@ -142,7 +142,7 @@ def _run(run: RunStanding, retries: int) -> RenderableType:
         (run.superseded, "with a verdict that a regrade replaced"),
         (sum(run.scored_with_exception.values()), "scored with an exception"),
         (run.without_key, "scored without the reward key"),
-        (retries, "retries by Harbor"),
+        (retries, "retry by Harbor" if retries == 1 else "retries by Harbor"),
         (len(run.excluded), "of the tasks excluded: " + _reasons(run.excluded)),
         (len(given_up), "of the tasks given up: " + _reasons(given_up)),
         (len(run.unknown_tasks), "named in the configuration and in no job: " + strange),

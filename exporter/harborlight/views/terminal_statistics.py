@@ -16,7 +16,7 @@ from harborlight.statistics.comparison import Comparison, Scope, Side
 from harborlight.statistics.correctness import Estimate, IntervalKind
 from harborlight.statistics.pace import HOUR, Method, Pace, Quantile, Window
 from harborlight.statistics.runs import RunStatistics
-from harborlight.views.terminal_text import open_table, time_of_day
+from harborlight.views.terminal_text import counted, open_table, time_of_day
 
 _QUIET = "bright_black"
 
@@ -68,7 +68,8 @@ def _pace(run: RunStanding, pace: Pace, now: float) -> Iterator[Text]:
     faulted = run.states[AttemptState.FAULTED] + run.states[AttemptState.UNPLANNED]
     faulted -= run.attempts_given_up
     if pace.ends and faulted:
-        yield Text(f"  with {faulted} attempts that nothing is going to run, run again", _QUIET)
+        text = f"  with {counted(faulted, 'attempt')} that nothing is going to run, run again"
+        yield Text(text, _QUIET)
 
 
 def _trusted(text: Text, pace: Pace, method: Method) -> Text:
@@ -99,8 +100,8 @@ def _success(run: RunStanding, found: Comparison) -> Iterator[Text]:
     faulted = run.states[AttemptState.FAULTED]
     if faulted and found.faults_as_failures is not None:
         yield Text(
-            f"{_percent(found.faults_as_failures)} with {faulted} faulted attempts counted as "
-            "failed, the leaderboards' rule"
+            f"{_percent(found.faults_as_failures)} with {counted(faulted, 'faulted attempt')} "
+            "counted as failed, the leaderboards' rule"
         )
 
 
@@ -151,13 +152,14 @@ def _counts(found: Comparison) -> Iterator[Text]:
     """What of the reference is compared with, and where that leads."""
     matched = found.matched
     attempts, passed, errors = totals(matched.values())
-    counts = f"The reference on the {len(matched)} tasks of both: {passed} of {attempts} passed"
+    tasks = counted(len(matched), "task")
+    counts = f"The reference on the {tasks} of both: {passed} of {attempts} passed"
     if errors:
         counts += f" ({passed} of {attempts - errors} with a verdict)"
     yield Text(counts)
     if found.projected is not None:
         yield Text(
-            f"Projected on the {len(matched)} tasks of both: {_percent(found.projected)} "
+            f"Projected on the {tasks} of both: {_percent(found.projected)} "
             "(the reference's ratio plus the difference so far)"
         )
 

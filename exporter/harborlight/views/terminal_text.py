@@ -21,6 +21,11 @@ def open_table(title: str | None = None) -> Table:
     )
 
 
+def counted(count: int, one: str, many: str = "") -> str:
+    """``1 fault``, ``2 faults``; ``many`` where it is not ``one`` with an s."""
+    return f"{count} {one if count == 1 else many or f'{one}s'}"
+
+
 def time_of_day(seconds: float | None, now: float) -> str:
     """Local time: of today to the second, of another day to the minute with its date."""
     if seconds is None:
