@@ -160,7 +160,7 @@ def _parser() -> argparse.ArgumentParser:
     status.set_defaults(run=_status)
 
     faults = commands.add_parser("faults", help="list every fault and what became of it")
-    _add_input(faults)
+    _add_jobs(faults)
     _add_reading(faults)
     for name, known in FILTERS.items():
         faults.add_argument(
@@ -177,7 +177,7 @@ def _parser() -> argparse.ArgumentParser:
         default="table",
         help="how to print them (default: %(default)s)",
     )
-    faults.set_defaults(run=_faults)
+    faults.set_defaults(run=_faults, sglang=[])
 
     replay = commands.add_parser(
         "replay-plan", help="print the Harbor commands that get a run what it is missing"
@@ -185,7 +185,7 @@ def _parser() -> argparse.ArgumentParser:
     replay.add_argument(
         "label", nargs="?", metavar="RUN", help="which run, where there are several"
     )
-    _add_input(replay)
+    _add_jobs(replay)
     _add_reading(replay)
     replay.add_argument(
         "--format",
@@ -193,7 +193,7 @@ def _parser() -> argparse.ArgumentParser:
         default="script",
         help="how to print it (default: %(default)s)",
     )
-    replay.set_defaults(run=_replay_plan)
+    replay.set_defaults(run=_replay_plan, sglang=[])
 
     reference = commands.add_parser(
         "reference", help="print a job's results as a table to compare others with"
@@ -232,6 +232,32 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _add_input(parser: argparse.ArgumentParser) -> None:
+    """What to watch, and how to show it."""
+    _add_jobs(parser)
+    parser.add_argument(
+        "--sglang",
+        action="append",
+        default=[],
+        metavar="URL",
+        help="an SGLang server that serves the model, http://HOST:PORT; repeatable",
+    )
+    parser.add_argument(
+        "--reference",
+        metavar="REFERENCE",
+        help="what to compare runs with: a table (CSV), a job directory, or the name of one that "
+        f"ships: {', '.join(reference_files.shipped_names())}",
+    )
+    parser.add_argument(
+        "--collector.task",
+        dest="tasks",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="per-task metrics; in status, the table of tasks",
+    )
+
+
+def _add_jobs(parser: argparse.ArgumentParser) -> None:
+    """Where the jobs are, and the rules that apply to them."""
     parser.add_argument(
         "--jobs",
         action="append",
@@ -248,33 +274,13 @@ def _add_input(parser: argparse.ArgumentParser) -> None:
         help="a Harbor server (harbor serve) whose jobs to watch, http://HOST:PORT; repeatable",
     )
     parser.add_argument(
-        "--sglang",
-        action="append",
-        default=[],
-        metavar="URL",
-        help="an SGLang server that serves the model, http://HOST:PORT; repeatable",
-    )
-    parser.add_argument(
         "--config.file", dest="config", type=Path, metavar="FILE", help="the configuration file"
-    )
-    parser.add_argument(
-        "--reference",
-        metavar="REFERENCE",
-        help="what to compare runs with: a table (CSV), a job directory, or the name of one that "
-        f"ships: {', '.join(reference_files.shipped_names())}",
     )
     parser.add_argument(
         "--local-jobs",
         action="store_true",
         help="Harbor's processes run on this host and can be seen from here: an unfinished job "
         "whose log nobody holds open was interrupted",
-    )
-    parser.add_argument(
-        "--collector.task",
-        dest="tasks",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="per-task metrics; in status, the table of tasks",
     )
 
 
@@ -672,18 +678,23 @@ def _reference(arguments: argparse.Namespace) -> int:
 
 
 class _Reader:
-    """One look, or one after the other, without writing anything."""
+    """One look, or one after the other, without writing anything.
 
-    def __init__(self, arguments: argparse.Namespace) -> None:
+    ``jobs_only``: no replica is asked, and nothing is compared.
+    """
+
+    def __init__(self, arguments: argparse.Namespace, *, jobs_only: bool = False) -> None:
         config = _load(arguments)
         self._sources = _Sources.given(
             config, arguments, settle_seconds=_ONE_LOOK_SETTLE_SECONDS, patience=None
         )
+        if jobs_only:
+            self._sources = replace(self._sources, sglang=None)
         if arguments.data_dir is None:
             self._sources.or_complain()
         self._data_dir: Path | None = arguments.data_dir
         self._rules = _rules(config, arguments)
-        self._statistics = _statistics(config, arguments.reference)
+        self._statistics = None if jobs_only else _statistics(config, arguments.reference)
         self._ledger: Ledger | None = None
         self._replicas: dict[tuple[str, str], ReplicaSighting] = {}
 
@@ -727,8 +738,10 @@ class _Reader:
         ledger = self._ledger
         assert ledger is not None
         collectors = tuple(self._collect(source, ledger) for source in self._sources.all)
-        snapshot = with_statistics(of_ledger(ledger, time.time()), self._statistics)
-        return replace(snapshot, collectors=collectors)
+        snapshot = replace(of_ledger(ledger, time.time()), collectors=collectors)
+        if self._statistics is None:
+            return snapshot
+        return with_statistics(snapshot, self._statistics)
 
     def _collect(self, source: Source, ledger: Ledger) -> CollectorSnapshot:
         started = time.monotonic()
@@ -815,7 +828,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _faults(arguments: argparse.Namespace) -> int:
     configure_logging("warn")
-    snapshot = _Reader(arguments).look()
+    snapshot = _Reader(arguments, jobs_only=True).look()
     for what, labels in (
         ("run", {run.label for run in snapshot.runs}),
         ("task", {task.label for run in snapshot.runs for task in run.tasks}),
@@ -844,7 +857,7 @@ def _faults(arguments: argparse.Namespace) -> int:
 
 def _replay_plan(arguments: argparse.Namespace) -> int:
     configure_logging("warn")
-    reader = _Reader(arguments)
+    reader = _Reader(arguments, jobs_only=True)
     snapshot = reader.look()
     runs = {run.label: run for run in snapshot.runs}
     label = arguments.label or (next(iter(runs)) if len(runs) == 1 else None)

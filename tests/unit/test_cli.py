@@ -894,6 +894,21 @@ def test_faults_of_what_there_is_not(here: Here, harbor_jobs: Path) -> None:
     assert here.shown(*place, "--task", "hello-file") == "No faults.\n"
 
 
+def test_faults_ask_no_replica(
+    here: Here, harbor_jobs: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that is down would be in the log, and one that hangs waited for."""
+    file = tmp_path / "harborlight.yml"
+    pool = "{name: p, replicas: [{name: r, url: 'http://127.0.0.1:1'}]}"
+    file.write_text(f"jobs: [{harbor_jobs / 'sep-src'}]\npools: [{pool}]\n")
+    here.run("status", "--config.file", file)
+    assert "replica state" in caplog.messages
+    caplog.clear()
+    assert here.shown("faults", "--config.file", file) == "No faults.\n"
+    assert here.shown("replay-plan", "--config.file", file).endswith(" 0 attempts missing.\n")
+    assert caplog.messages == []
+
+
 def test_replay_plan(here: Here, harbor_jobs: Path) -> None:
     """13 attempts that a Ctrl-C left: 3 cancelled and 10 not begun; as JSON the same."""
     place = ("replay-plan", "--jobs", harbor_jobs / "cancel-sigint.before-resume")
