@@ -272,7 +272,7 @@ def test_a_look_that_failed_in_part_is_taken_in_and_said(
     said = [record for record in caplog.records if record.message == "cannot look"]
     assert len(said) == 1, "a failure that goes on is said once"
     jobs.failures = ()
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, "harborlight"):
         service.refresh()
         service.refresh()
     over = [record for record in caplog.records if record.message == "can look again"]
