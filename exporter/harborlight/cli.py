@@ -391,16 +391,19 @@ def _rules(config: Config, arguments: argparse.Namespace) -> Rules:
     )
 
 
+def _urls(flag: str, given: Sequence[str]) -> list[str]:
+    """The servers' URLs that a flag names, every one in one spelling."""
+    try:
+        return [server_url(url) for url in given]
+    except ConfigError as error:
+        raise UsageError(f"{flag}: {error}") from None
+
+
 def _pools(config: Config, arguments: argparse.Namespace) -> tuple[PoolConfig, ...]:
     """The configured pools, and the one that ``--sglang`` makes."""
     if not arguments.sglang:
         return config.pools
-    urls = []
-    for url in arguments.sglang:
-        try:
-            urls.append(server_url(url))
-        except ConfigError as error:
-            raise UsageError(f"--sglang: {error}") from None
+    urls = _urls("--sglang", arguments.sglang)
     configured = {url for p in config.pools for replica in p.replicas for url in replica.servers}
     if len(set(urls)) < len(urls) or configured.intersection(urls):
         raise UsageError("--sglang: a server is given twice")
@@ -441,12 +444,7 @@ def _harbor_servers(
     config: Config, arguments: argparse.Namespace
 ) -> tuple[HarborServerTarget, ...]:
     """The configured Harbor servers, and those of ``--harbor-server``."""
-    urls = []
-    for url in arguments.harbor_servers:
-        try:
-            urls.append(server_url(url))
-        except ConfigError as error:
-            raise UsageError(f"--harbor-server: {error}") from None
+    urls = _urls("--harbor-server", arguments.harbor_servers)
     servers = (
         *config.harbor_servers,
         *(HarborServerConfig(name=f"flag {n}", url=url) for n, url in enumerate(urls, 1)),

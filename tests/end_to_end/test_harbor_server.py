@@ -16,6 +16,7 @@ from support.deadline import eventually
 from support.exporter import ExporterProcess, Watcher, metrics_once
 from support.harbor import HarborJob
 from support.harbor_local.scripted import COST_USD
+from support.harbor_local.scripts import RETRIES, RETRY
 from support.harbor_local.tasks import write_task, write_tasks
 from support.harbor_server import HarborServer
 from support.page import Page
@@ -23,17 +24,6 @@ from support.records import states
 
 pytestmark = pytest.mark.real_harbor
 
-RETRIES = {
-    "flaky-api": ["err:ApiRateLimitError", "err:ApiRateLimitError", "ok"],
-    "hard-api": ["err:ApiInternalServerError"],
-    "auth-error": ["err:AuthenticationError"],
-    "ctx-error": ["ok,err:ContextWindowExceededError"],
-    "plain-value-error": ["err:ValueError", "ok"],
-    "steady": ["ok"],
-}
-"""With two retries 3 + 3 + 1 + 1 + 2 + 1 = 11 executions: 6 faults, one discarded verdict, 4 that
-stand."""
-RETRY = {"max_retries": 2, "min_wait_sec": 0.1, "wait_multiplier": 1.0}
 KEY = "canary-server-key-42"
 PRIVATE = "canary-in-the-environment"
 

@@ -19,6 +19,7 @@ from harborlight.views.metrics import Page as MetricsPage
 from support.deadline import eventually
 from support.harbor import HarborJob
 from support.harbor_local.scripted import COST_USD
+from support.harbor_local.scripts import RETRIES, RETRY
 from support.harbor_local.tasks import write_task, write_tasks
 from support.metrics import snapshot_of
 from support.page import Page
@@ -26,18 +27,6 @@ from support.page import Page
 pytestmark = pytest.mark.real_harbor
 
 PLUGIN = ("--plugin", "harborlight")
-RETRIES = {
-    "flaky-api": ["err:ApiRateLimitError", "err:ApiRateLimitError", "ok"],
-    "hard-api": ["err:ApiInternalServerError"],
-    "auth-error": ["err:AuthenticationError"],
-    "ctx-error": ["ok,err:ContextWindowExceededError"],
-    "plain-value-error": ["err:ValueError", "ok"],
-    "steady": ["ok"],
-}
-"""With two retries 3 + 3 + 1 + 1 + 2 + 1 = 11 executions. Harbor retries neither the refused key
-nor the full context, grades the full context and, before it retries it, the ValueError; so there
-are 6 faults, one discarded verdict and 4 that stand."""
-RETRY = {"retry": {"max_retries": 2, "min_wait_sec": 0.1, "wait_multiplier": 1.0}}
 
 
 def events(job: HarborJob) -> list[dict[str, Any]]:
@@ -65,7 +54,7 @@ def test_every_execution(tmp_path: Path) -> None:
     """Also those whose directories Harbor deleted, each as its result said it."""
     dataset = write_tasks(tmp_path / "tasks", sorted(RETRIES))
     with HarborJob(tmp_path / "jobs", "job", tmp_path) as job:
-        job.run(dataset, *PLUGIN, script=RETRIES, config=RETRY, concurrent=4)
+        job.run(dataset, *PLUGIN, script=RETRIES, config={"retry": RETRY}, concurrent=4)
         job.wait()
     found, kept = recorded(job), on_disk(job)
     assert len(found) == 11
@@ -92,7 +81,7 @@ def test_the_ledger_misses_nothing(tmp_path: Path) -> None:
     """Read once, after the end: every fault, the discarded verdict, and what all of it cost."""
     dataset = write_tasks(tmp_path / "tasks", sorted(RETRIES))
     with HarborJob(tmp_path / "jobs", "job", tmp_path) as job:
-        job.run(dataset, *PLUGIN, script=RETRIES, config=RETRY, concurrent=4)
+        job.run(dataset, *PLUGIN, script=RETRIES, config={"retry": RETRY}, concurrent=4)
         job.wait()
     page = Page(MetricsPage(snapshot_of(job.path)).render("")[1].decode())
     run = page.only_run()

@@ -267,7 +267,9 @@ class Ledger:
                 fresh = replace(fresh, counted=fresh.counted | started.counted)
             self._drop_trial((record.job_id, record.name, ""))
         job = self._jobs.get(record.job_id)
-        told = [e for e in in_order(executions.values(), job) if e.record.retry]
+        told: list[Execution] = []
+        if any(execution.record.retry for execution in executions.values()):
+            told = [e for e in in_order(executions.values(), job) if e.record.retry]
         chain = in_order({**executions, record.execution: fresh}.values(), job)
         for execution in told:
             if execution not in chain:

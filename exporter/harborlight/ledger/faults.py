@@ -42,6 +42,11 @@ class Boundary(StrEnum):
     RERUN = "rerun"
 
 
+def phase_named(name: str) -> Phase:
+    """The phase of this name, UNKNOWN where there is none."""
+    return Phase(name) if name in set(Phase) else Phase.UNKNOWN
+
+
 _TYPES: Final[Mapping[Cause, tuple[str, ...]]] = {
     Cause.CONTAINER: (
         "AgentSetupTimeoutError",
@@ -166,7 +171,7 @@ def phase_of(record: TrialRecord, cause: Cause) -> Phase:
     """
     match cause:
         case Cause.UNREADABLE | Cause.INTERRUPTED:
-            return Phase(record.phase) if record.phase in set(Phase) else Phase.UNKNOWN
+            return phase_named(record.phase)
         case Cause.VERIFIER:
             return Phase.VERIFIER
         case Cause.SERVING | Cause.AGENT if record.agent_seconds is not None:
@@ -177,8 +182,8 @@ def phase_of(record: TrialRecord, cause: Cause) -> Phase:
 
 def _phase_raised(record: TrialRecord) -> Phase:
     """Where the exception occurred; where its time does not tell, the last phase that ran."""
-    if record.raised_in in set(Phase):
-        return Phase(record.raised_in)
+    if record.raised_in:
+        return phase_named(record.raised_in)
     if record.verifier_seconds is not None:
         return Phase.VERIFIER
     if record.agent_seconds is not None or record.agent_setup_seconds is not None:

@@ -17,7 +17,15 @@ from typing import NamedTuple
 
 import msgspec
 
-from harborlight.ledger.faults import Boundary, Cause, Phase, boundary_of, cause_of, phase_of
+from harborlight.ledger.faults import (
+    Boundary,
+    Cause,
+    Phase,
+    boundary_of,
+    cause_of,
+    phase_named,
+    phase_of,
+)
 from harborlight.ledger.jobs import Job, JobState, will_retry
 from harborlight.ledger.outcomes import Outcome, RewardRule, outcome, passed, reward_of
 from harborlight.records import TrialRecord
@@ -464,8 +472,7 @@ def _judge(lineage: _Lineage, rules: TaskRules, jobs: Mapping[str, Job]) -> _Jud
 def _phase_now(running: Sequence[Execution]) -> Phase:
     """What the latest of a lineage's executions that run does, where anything tells."""
     latest = max(running, key=lambda e: e.record.started_at or 0.0, default=None)
-    phase = latest.record.phase if latest is not None else ""
-    return Phase(phase) if phase in set(Phase) else Phase.UNKNOWN
+    return phase_named(latest.record.phase) if latest is not None else Phase.UNKNOWN
 
 
 def _by_end(execution: Execution) -> tuple[float, str, str, str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
@@ -104,6 +104,14 @@ class Step:
     @property
     def total(self) -> int:
         return sum(self.attempts.values())
+
+    def part(self, labels: Collection[str]) -> Step:
+        """The same for some of its tasks."""
+        return replace(
+            self,
+            attempts={label: self.attempts[label] for label in labels},
+            refs={label: self.refs[label] for label in labels},
+        )
 
 
 @dataclass(frozen=True, slots=True)

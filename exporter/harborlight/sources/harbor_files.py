@@ -672,6 +672,23 @@ def utc_offset(naive: datetime | None, absolute: float | None) -> float:
     return float(offset) if abs(offset) <= 15 * 3600 else 0.0
 
 
+def configured_job(job_id: str, name: str, config: JobConfig) -> JobRecord:
+    """A job's record with what its configuration says, and nothing else."""
+    return JobRecord(
+        job_id=job_id,
+        name=name,
+        n_attempts=config.n_attempts,
+        n_agents=config.n_agents,
+        n_concurrent=config.n_concurrent,
+        max_retries=config.max_retries,
+        retry_include=config.retry_include,
+        retry_exclude=config.retry_exclude,
+        source_jobs=config.source_jobs,
+        changed_timeouts=config.changed_timeouts,
+        changed_resources=config.changed_resources,
+    )
+
+
 def assemble_job(
     job_id: str,
     name: str,
@@ -688,23 +705,12 @@ def assemble_job(
     ``result.json``. Naive times get their zone from the lock's absolute creation time, else from
     when the result was written.
     """
-    config = config or JobConfig()
-    record = JobRecord(
-        job_id=job_id,
-        name=name,
+    record = msgspec.structs.replace(
+        configured_job(job_id, name, config or JobConfig()),
         created_at=lock.created_at if lock else None,
         harbor_version=lock.harbor_version if lock else "",
         plan=lock.plan if lock else None,
-        n_attempts=config.n_attempts,
-        n_agents=config.n_agents,
-        n_concurrent=config.n_concurrent,
-        max_retries=config.max_retries,
-        retry_include=config.retry_include,
-        retry_exclude=config.retry_exclude,
-        source_jobs=config.source_jobs,
         incarnation=incarnation,
-        changed_timeouts=config.changed_timeouts,
-        changed_resources=config.changed_resources,
     )
     if result is None:
         return record

@@ -124,17 +124,14 @@ class Families:
         return {name: _split(encoder(_Fixed([family]))) for name, family in self._families.items()}
 
 
-def knowledge(snapshot: Snapshot, *, tasks: bool = True) -> Families:
-    """What the ledger knows and what follows from it: all families but pace and condition."""
+def knowledge(snapshot: Snapshot) -> Families:
+    """What the ledger knows and what follows from it, without tasks, pace and condition."""
     families = Families()
     for run in snapshot.runs:
         _run(families, run, snapshot.counters.get(run.label, {}))
         statistics = snapshot.statistics.get(run.label)
         if statistics is not None:
             _correctness(families, run, statistics)
-        if tasks:
-            for task in run.tasks:
-                _task(families, run.label, task, _of_reference(statistics, task))
     for job in snapshot.jobs:
         _job(families, job)
     for pool in snapshot.pools:
@@ -490,7 +487,7 @@ class Page:
         """Runs, tasks and jobs, in the catalogue's order."""
         described: dict[str, bytes] = {}
         samples: dict[str, list[bytes]] = defaultdict(list)
-        sources = [knowledge(self.snapshot, tasks=False).parts(encoder)]
+        sources = [knowledge(self.snapshot).parts(encoder)]
         if self._tasks:
             sources += self._encoded_tasks(name, encoder)
         for parts in sources:

@@ -81,14 +81,15 @@ def _regrade(step: Step, recipe: JobRecipe, name: str) -> Replay:
     # Harbor regrades a job as a whole: what has its verdict is kept out by a folder of links.
     folder = recipe.directory
     selection = '"$selection"'
-    options: list[str] = []
+    places: dict[tuple[str, ...], None] = {}  # each once
     remarks = list(_remarks(recipe))
     for task in step.refs.values():
         source = recipe.source_of(task)
         if source is None:
             remarks.append(f"where task {task.name} comes from has to be added with -p or -t")
-        elif list(source.options[:2]) not in [options[i : i + 2] for i in range(len(options))]:
-            options += source.options[:2]
+        else:
+            places[source.options[:2]] = None
+    options = [option for place in places for option in place]
     if recipe.environment is not None:
         options += ["-e", recipe.environment]
     shown = [_quoted(option) for option in options]
@@ -164,22 +165,12 @@ def _reruns(step: Step, recipe: JobRecipe, names: set[str]) -> Iterator[Replay]:
             )
             config = '"${CONFIG:?}"'  # as it is, it would run the others, too
         command = f"harbor run -c {config} {_shell(*arguments)}"
-        part = Step(
-            step.boundary,
-            step.job_id,
-            dict.fromkeys(labels, count),
-            {label: step.refs[label] for label in labels},
-        )
+        part = step.part(labels)
         yield Replay(part, _title(step, recipe.directory.name), (command,), tuple(remarks), name)
     if unknown:
-        part = Step(
-            step.boundary,
-            step.job_id,
-            {label: step.attempts[label] for label in unknown},
-            {label: step.refs[label] for label in unknown},
-        )
         why = "no command: where these tasks come from cannot be told"
-        yield Replay(part, _title(step, recipe.directory.name), (), (*recipe.by_hand, why))
+        title = _title(step, recipe.directory.name)
+        yield Replay(step.part(unknown), title, (), (*recipe.by_hand, why))
 
 
 def _remarks(recipe: JobRecipe) -> Iterator[str]:

@@ -9,7 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from harborlight.records import JobRecord, PlannedTrial, TrialRecord
-from harborlight.sources.harbor_files import JobConfig, read_trial_result
+from harborlight.sources.harbor_files import JobConfig, configured_job, read_trial_result
 from harborlight.sources.harbor_server.answers import JobSummary, Rollout
 
 _NS: Final = 1_000_000_000
@@ -57,28 +57,19 @@ def job_record(
 ) -> JobRecord:
     """The job's record. ``settled``: every result is known, so that its end may be told."""
     ended = job.terminal and settled
-    return JobRecord(
-        job_id=job.id,
-        name=job.name,
+    return replace(
+        configured_job(job.id, job.name, config),
         created_at=job.created_at,
         started_at=job.started_at or job.created_at,
         updated_at=job.updated_at,
         finished_at=job.finished_at or job.updated_at if ended and not _cancelled(job) else None,
         n_total=sum(entry.count for entry in plan),
-        n_attempts=config.n_attempts,
-        n_agents=config.n_agents,
         n_completed=job.n_terminal,
         n_running=0 if ended else job.n_at_work,
         # Of a job that goes on, single trials that were cancelled say nothing.
         n_cancelled=max(1, job.n_cancelled) if ended and _cancelled(job) else 0,
         n_retries=job.n_retries,
-        n_concurrent=config.n_concurrent,
-        max_retries=config.max_retries,
-        retry_include=config.retry_include,
-        retry_exclude=config.retry_exclude,
         plan=plan,
-        changed_timeouts=config.changed_timeouts,
-        changed_resources=config.changed_resources,
     )
 
 
