@@ -22,6 +22,7 @@ from harborlight.labels import MAX_LENGTH, safe_label
 from harborlight.ledger import Ledger, Store
 from harborlight.ledger.book import Rules
 from harborlight.ledger.pools import PoolDefinition
+from harborlight.ledger.runs import RunDefinition
 from harborlight.readings import Latency, Number, ReplicaInfo
 from harborlight.records import TaskRef
 from harborlight.snapshot import CollectorSnapshot, Snapshot
@@ -308,6 +309,46 @@ time_to_first_token_seconds_sum{pool="main",replica="r1",role="unified"} 12.5
 """
     assert shown == [f"harborlight_replica_{line}" for line in expected.splitlines()]
     strict_samples(MetricsPage(take_snapshot(pooled())).render(OM)[1].decode())
+
+
+def test_what_belongs_to_a_run() -> None:
+    """Its jobs, one of which it shares, and the pools that they use: for joins."""
+    definitions = (
+        RunDefinition("alpha", jobs=("main", "again", "both")),
+        RunDefinition("beta", jobs=("both",)),
+    )
+    pools = (
+        PoolDefinition("p-again", "Of one job", jobs=("again",), runs=(), replicas=("r",)),
+        PoolDefinition("p-both", "Of the shared job", jobs=("both",), runs=(), replicas=("r",)),
+        PoolDefinition("p-beta", "Of a run", jobs=(), runs=("beta",), replicas=("r",)),
+        PoolDefinition("p-none", "Of no job yet", jobs=("later",), runs=(), replicas=("r",)),
+    )
+    world = Watched(Rules(runs=definitions, pools=pools))
+    for job in ("main", "again", "both", "alone"):
+        world.see(job_record(job, plan(1)), trial("t", f"e-{job}", job=job, reward=1.0))
+    page = Page(knowledge_page(MetricsPage(take_snapshot(world.ledger))))
+
+    def pairs(name: str, label: str) -> set[tuple[str, str]]:
+        found = page.find(f"harborlight_run_{name}_info")
+        assert {sample.value for sample in found} == {1}
+        listed = [(dict(s.labels)["run"], dict(s.labels)[label]) for s in found]
+        assert len(listed) == len(set(listed))
+        return set(listed)
+
+    assert pairs("job", "harbor_job") == {
+        ("alpha", "main"),
+        ("alpha", "again"),
+        ("alpha", "both"),
+        ("beta", "both"),
+        ("alone", "alone"),
+    }
+    assert pairs("pool", "pool") == {
+        ("alpha", "p-again"),
+        ("alpha", "p-both"),
+        ("beta", "p-both"),
+        ("alpha", "p-beta"),
+        ("beta", "p-beta"),
+    }
 
 
 HOSTILE = (

@@ -183,7 +183,7 @@ def keys_listed(header: str) -> set[str]:
 def test_promql_is_valid(tmp_path: Path) -> None:
     """Prometheus' own parser takes every example and the scrape configuration."""
     examples = [part for block in blocks("promql") for part in _expressions(block)]
-    assert len(examples) == 27
+    assert len(examples) == 29
     rules = [{"record": f"example:{i}", "expr": text} for i, text in enumerate(examples)]
     file = tmp_path / "rules.yml"
     file.write_text(yaml.safe_dump({"groups": [{"name": "readme", "rules": rules}]}), "utf-8")

@@ -231,6 +231,23 @@ class TestPool:
         )
         assert self.pool(watched).trials[TrialState.RUNNING] == running
 
+    def test_whose_jobs(self) -> None:
+        """Two jobs of one run, one of which uses the pool; then a job of two runs, too."""
+        pool = replace(POOL, jobs=("second", "shared"))
+        first = RunDefinition("first", jobs=("main", "second", "shared"))
+        watched = self.watched(pool, runs=(RunDefinition("zero", jobs=("shared",)), first))
+        watched.see(job_record("main", plan(1)))
+        assert self.pool(watched).runs == ()
+        watched.see(job_record("second", plan(1), created=2.0))
+        assert watched.run("first").jobs == ("main", "second")
+        assert self.pool(watched).runs == ("first",)
+        watched.see(job_record("shared", plan(1), created=3.0))
+        assert watched.run("first").jobs == ("main", "second", "shared")
+        assert watched.run("zero").jobs == ("shared",)
+        assert self.pool(watched).runs == ("first", "zero")
+        watched.ledger.forget("shared", 1.0, "")
+        assert self.pool(watched).runs == ("first",)
+
     def test_retries_stay_when_a_job_is_forgotten(self) -> None:
         watched = self.watched(POOL)
         watched.see(job_record("job", plan(1), n_retries=3), trial("a"))

@@ -32,7 +32,7 @@ from harborlight.ledger.ownership import (
     is_final,
     trial_state,
 )
-from harborlight.ledger.pools import PoolDefinition, PoolStanding, jobs_of, model_match
+from harborlight.ledger.pools import PoolDefinition, PoolStanding, jobs_of, model_match, runs_of
 from harborlight.ledger.replay_plan import JobWork, Place, StandingTrial
 from harborlight.ledger.replicas import MeterKey, Replica
 from harborlight.ledger.runs import Run, RunDefinition, Runs, Seen, task_labels
@@ -632,16 +632,18 @@ class Ledger:
         replicas = tuple(
             self._replica(pool.label, label).standing(pool.frozen_after) for label in pool.replicas
         )
+        runs = runs_of(jobs, self._runs.runs.values())
         return PoolStanding(
             label=pool.label,
             title=pool.title,
+            runs=tuple(run.label for run in runs),
             trials=trials,
             retries=sum(
                 value
                 for (account, metric, _), value in self._counters.items()
                 if (account, metric) == (pool.account, accounts.POOL_RETRIES)
             ),
-            model_match=model_match(self._runs.runs.values(), jobs, replicas),
+            model_match=model_match(runs, replicas),
             replicas=replicas,
         )
 

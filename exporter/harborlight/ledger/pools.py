@@ -40,12 +40,14 @@ class PoolDefinition:
 class PoolStanding:
     """A pool, the trials that use it by state, and its replicas.
 
-    ``retries``: what Harbor retried in its jobs. ``model_match``: by run, whether every replica
-    that tells what it serves serves the run's model; runs whose model is not one are left out.
+    ``runs``: the labels of those that its jobs serve, sorted. ``retries``: what Harbor retried in
+    its jobs. ``model_match``: by run, whether every replica that tells what it serves serves the
+    run's model; runs whose model is not one are left out.
     """
 
     label: str
     title: str
+    runs: tuple[str, ...]
     trials: Mapping[TrialState, int]
     retries: float
     model_match: Mapping[str, bool]
@@ -69,6 +71,11 @@ def jobs_of(pool: PoolDefinition, jobs: Mapping[str, Job], runs: Iterable[Run]) 
     return frozenset(by_run | by_name)
 
 
+def runs_of(jobs: frozenset[str], runs: Iterable[Run]) -> list[Run]:
+    """The runs that these jobs serve, by label."""
+    return sorted((run for run in runs if not jobs.isdisjoint(run.jobs)), key=lambda r: r.label)
+
+
 def serves_model(model: str, served: str) -> bool:
     """Whether a served name (as a label) is the model that Harbor was told to use.
 
@@ -79,9 +86,7 @@ def serves_model(model: str, served: str) -> bool:
     return any(safe_label("/".join(parts[start:])) == served for start in range(len(parts)))
 
 
-def model_match(
-    runs: Iterable[Run], jobs: frozenset[str], replicas: Iterable[ReplicaStanding]
-) -> dict[str, bool]:
+def model_match(runs: Iterable[Run], replicas: Iterable[ReplicaStanding]) -> dict[str, bool]:
     """By run label, whether its model is what the replicas serve; nothing where none tells."""
     served = {replica.info.served_model for replica in replicas} - {""}
     if not served:
@@ -89,5 +94,5 @@ def model_match(
     return {
         run.label: all(serves_model(run.model, name) for name in served)
         for run in runs
-        if run.model and not jobs.isdisjoint(run.jobs)
+        if run.model
     }

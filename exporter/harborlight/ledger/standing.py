@@ -63,10 +63,10 @@ class TaskStanding:
 class RunStanding:
     """One run. ``states`` add up to ``target``, which is None where it cannot be known.
 
-    ``live``: one of its jobs has not ended. ``concurrency``: trials that its live jobs run at a
-    time, None where that is not known. ``changed_timeouts``, ``changed_resources``: the jobs whose
-    configuration overrides what the tasks ask for. ``unknown_tasks``: named in the configuration,
-    and in no job.
+    ``jobs``: the labels of those that serve it, oldest first. ``live``: one of them has not ended.
+    ``concurrency``: trials that those that live run at a time, None where that is not known.
+    ``changed_timeouts``, ``changed_resources``: the jobs whose configuration overrides what the
+    tasks ask for. ``unknown_tasks``: named in the configuration, and in no job.
     """
 
     label: str

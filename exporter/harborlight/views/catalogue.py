@@ -63,6 +63,12 @@ RUN_INFO = _define(
     "run title agent agent_version model dataset",
     "A run's title, agent, model and dataset; always 1.",
 )
+RUN_JOB_INFO = _define(
+    "run", I, "run_job_info", "run harbor_job", "A job that serves the run; always 1."
+)
+RUN_POOL_INFO = _define(
+    "run", I, "run_pool_info", "run pool", "A pool whose jobs serve the run; always 1."
+)
 RUN_TARGET_KNOWN = _define(
     "run",
     G,

@@ -183,6 +183,8 @@ def condition(snapshot: Snapshot) -> Families:
 def _run(families: Families, run: RunStanding, counters: CounterTree) -> None:
     add, label = families.add, run.label
     add(c.RUN_INFO, 1, label, run.title, run.agent, run.agent_version, run.model, run.dataset)
+    for job in run.jobs:
+        add(c.RUN_JOB_INFO, 1, label, job)
     add(c.RUN_TARGET_KNOWN, run.target is not None, label)
     add(c.RUN_TASKS, len(run.tasks), label)
     add(c.RUN_TASKS_COMPLETE, run.tasks_complete, label)
@@ -368,6 +370,8 @@ def _pool(families: Families, pool: PoolStanding) -> None:
     for state in TrialState:
         add(c.POOL_TRIALS, pool.trials.get(state, 0), label, state)
     add(c.POOL_RETRIES, pool.retries, label)
+    for run in pool.runs:
+        add(c.RUN_POOL_INFO, 1, run, label)
     for run, match in sorted(pool.model_match.items()):
         add(c.POOL_MODEL_MATCH, match, label, run)
     for replica in pool.replicas:
