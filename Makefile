@@ -4,6 +4,7 @@
 # make lint     linters and types only
 # make lock     requirements.lock again, from pyproject.toml (UPGRADE=1: newest versions)
 # make docs     the table of metrics in README.md, from the catalogue
+# make dashboards    dashboards/generated again, from the code in dashboards
 # make bench    the benchmarks
 # make e2e-sglang    a real SGLang server on this machine's processor (10 GB; HARBORLIGHT_SGLANG_VENV:
 #                    an environment that has it already)
@@ -12,7 +13,7 @@
 BIN := .venv/bin
 CODE := $(wildcard exporter tests dashboards)
 
-.PHONY: setup demo test packages lint lock docs bench e2e-sglang clean
+.PHONY: setup demo test packages lint lock docs dashboards bench e2e-sglang clean
 
 setup:
 	@.ci/setup
@@ -45,6 +46,9 @@ lock: setup
 
 docs: setup
 	PYTHONPATH=tests $(BIN)/python -m support.readme
+
+dashboards: setup
+	$(BIN)/python -m dashboards
 
 bench: setup
 	$(BIN)/python -m pytest tests/benchmarks -q -s

@@ -1,0 +1,112 @@
+"""What all dashboards share: variables, annotations, and panels that each of them has."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from dashboards import queries as q
+from dashboards.grafana import Format, Json, annotation, stat, steps, variable
+from dashboards.promql import EVERYTHING, Matches, Scope, Variable, sum_by
+from dashboards.texts import GREEN, ORANGE, RED, YELLOW, Text
+from harborlight.sources.reference_files import shipped, shipped_names
+from harborlight.views import catalogue as c
+
+ONE_RUN: Final = Scope({"run": Variable("run")})
+
+DASH: Final = Text("—", "—")
+NO_RUN: Final = Text("No run here yet", "这里还没有运行")
+NO_POOL: Final = Text("No pool here", "这里没有服务池")
+NO_REFERENCE: Final = Text("Nothing to compare with", "没有可比较的参照")
+NO_EXPORTER: Final = Text("✗ no exporter", "✗ 无 exporter")
+
+STALE_SECONDS: Final = 60
+"""The exporter looks every 5 seconds and Prometheus usually twice a minute or more often."""
+
+DATA_AGE: Final = stat(
+    Text("Age of these data", "数据时效"),
+    f"min(time() - {EVERYTHING.series(c.SNAPSHOT_TIMESTAMP)})",
+    about=Text(
+        "How long ago the exporter put these numbers together. Old data look like a run that "
+        "stands still.",
+        "exporter 汇总这些数字距今的时间。数据陈旧时，看起来像运行停滞。",
+    ),
+    form=Format(unit="s", decimals=0, thresholds=steps(GREEN, (STALE_SECONDS, YELLOW), (300, RED))),
+    no_value=NO_EXPORTER,
+)
+
+
+def run_variable(*, several: bool) -> Any:
+    return variable(c.RUN_INFO, "run", Text("Run", "运行"), several=several)
+
+
+def pool_variable() -> Any:
+    return variable(c.POOL_INFO, "pool", Text("Pool", "服务池"))
+
+
+def replica_variable() -> Any:
+    """Those of the pools that are chosen."""
+    return variable(
+        c.REPLICA_STATE, "replica", Text("Replica", "副本"), scope={"pool": Matches("$pool")}
+    )
+
+
+def replica_annotation(s: Scope, of_run: str = "") -> Json:
+    """Where replicas in scope were not up."""
+    return annotation(
+        Text("Replica lost", "副本异常"),
+        f"{s.latest(c.REPLICA_UP)} == 0{of_run}",
+        RED,
+        says=Text("{{pool}} / {{replica}} is not up", "{{pool}} / {{replica}} 不正常"),
+    )
+
+
+def standing_annotations(s: Scope) -> list[Json]:
+    """What happened to jobs and replicas, as far as they belong to the runs in scope."""
+    jobs, of_run = EVERYTHING, s.latest(c.RUN_JOB_INFO)
+    burst = sum_by("run, cause", s.increase(c.RUN_FAULTS_TOTAL, "10m"))
+    return [
+        annotation(
+            Text("Job started", "作业开始"),
+            f"1000 * {jobs.latest(c.JOB_STARTED)} and on (harbor_job) {of_run}",
+            "blue",
+            says=Text("{{harbor_job}} started", "{{harbor_job}} 开始"),
+            value_is_time=True,
+        ),
+        annotation(
+            Text("Job ended", "作业结束"),
+            f"1000 * {jobs.latest(c.JOB_FINISHED)} and on (harbor_job) {of_run}",
+            GREEN,
+            says=Text("{{harbor_job}} ended", "{{harbor_job}} 结束"),
+            value_is_time=True,
+        ),
+        annotation(
+            Text("Job interrupted", "作业中断"),
+            f"{jobs.latest(c.JOB_STATE, state='interrupted')} == 1 and on (harbor_job) {of_run}",
+            RED,
+            says=Text("{{harbor_job}} lost its process", "{{harbor_job}} 的进程已消失"),
+        ),
+        replica_annotation(jobs, f" and on (pool) {s.latest(c.RUN_POOL_INFO)}"),
+        annotation(
+            Text("Burst of faults", "故障集中出现"),
+            f"{burst} >= {q.BURST}",
+            ORANGE,
+            says=Text("{{run}}: many faults, {{cause}}", "{{run}}：大量故障，{{cause}}"),
+        ),
+    ]
+
+
+def published_references() -> Text:
+    """The shipped references' headlines and where they were published, in Markdown."""
+    lines = []
+    for name in shipped_names():
+        reference = shipped(name)
+        head = reference.headline
+        assert head.ratio is not None and head.half_width is not None
+        half = 100 * head.half_width
+        figures = f"{head.ratio:.2%} ({head.passed} / {head.attempts}, ±{half:.2f} pp)"
+        links = ", ".join(f"[{shown}]({url})" for shown, url in reference.links.items())
+        lines.append((f"{reference.title}", f"**{figures}** {links}"))
+    return Text(
+        "\n".join(f"- {title}: {rest}" for title, rest in lines),
+        "\n".join(f"- {title}：{rest}" for title, rest in lines),
+    )

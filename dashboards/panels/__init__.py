@@ -1,0 +1,1 @@
+"""The panels, by what they are about; the dashboards put them together."""

@@ -1,0 +1,116 @@
+"""PromQL made of the catalogue's metrics, so that no name is typed twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from harborlight.views.catalogue import Kind, Metric
+
+RATE_WINDOW: Final = "$__rate_interval"
+"""Grafana's window that holds at least four scrapes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """A matcher by regular expression: a variable of several values, or alternatives."""
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    """A matcher by a dashboard variable that has one value."""
+
+    name: str
+
+
+Matcher = str | Matches | Variable
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a dashboard's variables restrict its queries to, by label."""
+
+    matchers: dict[str, Matcher]
+
+    def series(self, metric: Metric, suffix: str = "", /, **labels: Matcher) -> str:
+        """A selector: the scope's matchers as far as the metric has their labels, and these."""
+        return _selector(metric, suffix, self._matchers(metric, labels))
+
+    def latest(self, metric: Metric, /, **labels: Matcher) -> str:
+        """The metric's values by its own labels, without those that are given one value.
+
+        Labels of the scrape are aggregated away: an exporter that moved, or two that look at the
+        same runs, show each series once.
+        """
+        return f"max by ({self._kept(metric, labels)}) ({self.series(metric, **labels)})"
+
+    def change(
+        self, function: str, metric: Metric, window: str = RATE_WINDOW, /, **labels: Matcher
+    ) -> str:
+        """``rate`` or ``increase`` of a counter, likewise."""
+        assert metric.kind is Kind.COUNTER
+        ranged = f"{function}({self.series(metric, **labels)}[{window}])"
+        return f"max by ({self._kept(metric, labels)}) ({ranged})"
+
+    def rate(self, metric: Metric, window: str = RATE_WINDOW, /, **labels: Matcher) -> str:
+        return self.change("rate", metric, window, **labels)
+
+    def increase(self, metric: Metric, window: str = RATE_WINDOW, /, **labels: Matcher) -> str:
+        return self.change("increase", metric, window, **labels)
+
+    def buckets(self, metric: Metric, by: str = "", /, **labels: Matcher) -> str:
+        """Rates of a histogram's buckets, by ``le`` and the given labels."""
+        assert metric.kind is Kind.HISTOGRAM
+        kept = ", ".join(filter(None, ("le", by)))
+        return f"sum by ({kept}) (rate({self.series(metric, '_bucket', **labels)}[{RATE_WINDOW}]))"
+
+    def quantile(self, q: float, metric: Metric, by: str, /, **labels: Matcher) -> str:
+        return f"histogram_quantile({q}, {self.buckets(metric, by, **labels)})"
+
+    def _matchers(self, metric: Metric, labels: dict[str, Matcher]) -> dict[str, Matcher]:
+        scoped = {k: v for k, v in self.matchers.items() if k in metric.labels}
+        return {**scoped, **labels}
+
+    def _kept(self, metric: Metric, labels: dict[str, Matcher]) -> str:
+        matchers = self._matchers(metric, labels)
+        return ", ".join(k for k in metric.labels if not isinstance(matchers.get(k), str))
+
+
+EVERYTHING: Final = Scope({})
+
+
+def _selector(metric: Metric, suffix: str, matchers: dict[str, Matcher]) -> str:
+    unknown = matchers.keys() - set(metric.labels)
+    assert not unknown, f"{metric.full_name} has no label {unknown}"
+    inside = ", ".join(f"{label}{_condition(value)}" for label, value in matchers.items())
+    return f"{metric.full_name}{suffix}" + (f"{{{inside}}}" if inside else "")
+
+
+def _condition(value: Matcher) -> str:
+    if isinstance(value, Variable):
+        return f'="${value.name}"'
+    if isinstance(value, Matches):
+        return f'=~"{value.pattern}"'
+    return f'="{value}"'
+
+
+def sum_by(labels: str, expression: str) -> str:
+    return f"sum by ({labels}) ({expression})"
+
+
+def any_of(values: Iterable[str]) -> Matches:
+    """One of these values."""
+    return Matches("|".join(values))
+
+
+def first_that_holds(conditions: Sequence[str]) -> str:
+    """1, 2, … for the first of the conditions (filters with the same labels) that holds."""
+    return "\nor ".join(f"(({condition}) * 0 + {i})" for i, condition in enumerate(conditions, 1))
+
+
+def shown_as(label: str, expression: str, by: str) -> str:
+    """The expression's value as a label: a number that a legend or a cell shows as text."""
+    return f'count_values by ({by}) ("{label}", {expression})'

@@ -1,0 +1,172 @@
+"""Expressions that several dashboards show, so that the same word is the same number."""
+
+from __future__ import annotations
+
+from dashboards.promql import Matches, Scope, any_of, first_that_holds, sum_by
+from dashboards.texts import JOB_STATES, REPLICA_STATES
+from harborlight.ledger.ownership import AttemptState, TrialState
+from harborlight.views import catalogue as c
+
+TERMINAL = any_of((TrialState.SCORED, TrialState.FAULTED, TrialState.UNVERIFIED))
+
+OVERDUE, LATE = 7.0, 4.0
+"""Verdicts due: with verdicts at random times, none for 7 usual gaps has a chance of 1 in 1000
+(exp(-7)), for 4 of 1 in 50."""
+
+BURST = 5
+"""Faults of one cause within ten minutes that are marked as a burst."""
+
+
+# Runs
+
+
+def attempts(s: Scope, state: str) -> str:
+    return s.latest(c.RUN_ATTEMPTS, state=state)
+
+
+def scored(s: Scope) -> str:
+    return attempts(s, AttemptState.SCORED)
+
+
+def target(s: Scope) -> str:
+    return s.latest(c.RUN_ATTEMPTS_TARGET)
+
+
+def share_scored(s: Scope) -> str:
+    return f"{scored(s)} / {target(s)}"
+
+
+def run_state(s: Scope) -> str:
+    """``texts.RUN_STATES``: complete, running, waiting, or stopped short of the target."""
+    running, queued = attempts(s, AttemptState.RUNNING), attempts(s, AttemptState.QUEUED)
+    return first_that_holds(
+        [f"{scored(s)} >= {target(s)}", f"{running} > 0", f"{queued} > 0", f"{scored(s)} >= 0"]
+    )
+
+
+def of_jobs(s: Scope, by_job: str, function: str = "max") -> str:
+    """What an expression by ``harbor_job`` gives for the jobs of each run."""
+    return (
+        f"{function} by (run) ({s.latest(c.RUN_JOB_INFO)} * on (harbor_job) group_left () {by_job})"
+    )
+
+
+def of_pools(s: Scope, by_pool: str) -> str:
+    """What an expression by ``pool`` adds up to for the pools of each run."""
+    return f"sum by (run) ({s.latest(c.RUN_POOL_INFO)} * on (pool) group_left () {by_pool})"
+
+
+def livest_job(s: Scope) -> str:
+    """The place in ``texts.JOB_STATES`` of the run's liveliest job."""
+    jobs = Scope({})
+    return first_that_holds(
+        [f"{of_jobs(s, jobs.latest(c.JOB_STATE, state=str(st.value)))} > 0" for st in JOB_STATES]
+    )
+
+
+def replicas_not_up(s: Scope) -> str:
+    """Replicas of the run's pools that are in another state than up."""
+    return of_pools(s, sum_by("pool", f"1 - {Scope({}).latest(c.REPLICA_UP)}"))
+
+
+def faults_in(s: Scope, window: str, by: str = "run") -> str:
+    return f"round({sum_by(by, s.increase(c.RUN_FAULTS_TOTAL, window))})"
+
+
+def faults_open(s: Scope, by: str = "run") -> str:
+    return sum_by(by, s.latest(c.RUN_FAULTS_OPEN))
+
+
+def verdict_age(s: Scope) -> str:
+    return f"clamp_min(time() - {s.latest(c.RUN_LAST_VERDICT)}, 0)"
+
+
+def verdicts_due(s: Scope) -> str:
+    """How many verdicts the run's pace would have given since the last one; while it runs."""
+    running = attempts(s, AttemptState.RUNNING)
+    rate = s.latest(c.RUN_SCORED_RATE, window="run")
+    return f"({verdict_age(s)} * {rate} and {running} > 0) or {scored(s)} * 0"
+
+
+def slowest_task(s: Scope) -> str:
+    """How many times its task's usual duration the slowest running trial has taken."""
+    age = f"(time() - {s.latest(c.TASK_OLDEST_START)})"
+    return f"max by (run) ({age} / {s.latest(c.TASK_USUAL_DURATION)}) or {scored(s)} * 0"
+
+
+def estimated_end(s: Scope) -> str:
+    """Unix time by the method to trust."""
+    ends = s.latest(c.RUN_ETA, estimate=Matches("point|p50"))
+    preferred = f"{s.latest(c.RUN_ETA_PREFERRED)} == 1"
+    return f"max by (run) ({ends} and on (run, method) ({preferred}))"
+
+
+COMPLETE, NOTHING_RUNS = -1, -2
+
+
+def seconds_left(s: Scope) -> str:
+    """Until the estimated end; ``COMPLETE`` or ``NOTHING_RUNS`` where there is none."""
+    left = f"clamp_min({estimated_end(s)} - time(), 0)"
+    complete = f"({scored(s)} >= {target(s)}) * 0 - 1"
+    return f"({complete})\nor ({left})\nor ({scored(s)} * 0 - 2)"
+
+
+def difference(s: Scope, scope: str = "attempted") -> str:
+    """Percentage points."""
+    return f"100 * {s.latest(c.RUN_DIFFERENCE, scope=scope)}"
+
+
+def beyond_noise(s: Scope, scope: str | None = "attempted") -> str:
+    """``texts.NOISE``: by the interval of the attempts' luck, else by that of the tasks' choice."""
+    only = {} if scope is None else {"scope": scope}
+
+    def bound(which: str) -> str:
+        by_luck, by_tasks = (
+            s.latest(c.RUN_DIFFERENCE_CI, interval=interval, bound=which, **only)
+            for interval in ("fixed_task", "task_sampling")
+        )
+        return f"({by_luck} or {by_tasks})"
+
+    lower, upper = bound("lower"), bound("upper")
+    return first_that_holds([f"{lower} > 0", f"{upper} < 0", f"{lower} <= 0"])
+
+
+# Tasks
+
+
+def task_state(s: Scope) -> str:
+    """``texts.TASK_STATES``."""
+
+    def of(state: AttemptState) -> str:
+        return s.latest(c.TASK_ATTEMPTS, state=state)
+
+    return first_that_holds(
+        [
+            f"{of(AttemptState.SCORED)} >= {s.latest(c.TASK_ATTEMPTS_TARGET)}",
+            f"{of(AttemptState.RUNNING)} > 0",
+            f"{of(AttemptState.FAULTED)} > 0",
+            f"{of(AttemptState.QUEUED)} > 0",
+            f"{of(AttemptState.SCORED)} >= 0",
+        ]
+    )
+
+
+# Jobs, pools and replicas
+
+
+def job_state(s: Scope) -> str:
+    """The place of each job's state in ``texts.JOB_STATES``."""
+    states = [f"{s.latest(c.JOB_STATE, state=str(choice.value))} == 1" for choice in JOB_STATES]
+    return first_that_holds(states)
+
+
+def replica_state(s: Scope) -> str:
+    """The place of each replica's state in ``texts.REPLICA_STATES``."""
+    return first_that_holds(
+        [f"{s.latest(c.REPLICA_STATE, state=str(st.value))} == 1" for st in REPLICA_STATES]
+    )
+
+
+def pool_trials(s: Scope, state: str | Matches) -> str:
+    """Trials of the jobs that use a pool, by pool."""
+    return sum_by("pool", s.latest(c.POOL_TRIALS, state=state))
