@@ -165,13 +165,22 @@ def stat(
     links: Sequence[Json] = (),
     sideways: bool = False,
 ) -> Panel:
-    """Single values. ``each``: options of the field of the query with this number, from 0 on."""
+    """Single values; a query's colour is that of its values above 0.
+
+    ``each``: options of the field of the query with this number, from 0 on.
+    """
     form = form or Format()
     listed = [Query(queries, title)] if isinstance(queries, str) else list(queries)
     refs = list(itertools.islice(_refs(), len(listed)))
-    overrides = _styles(listed)
-    for number, options in (each or {}).items():
-        overrides.append(_override("byFrameRefID", refs[number], _fields(options)))
+    lit = {
+        number: {"thresholds": steps("text", (SOME, query.colour))}
+        for number, query in enumerate(listed)
+        if query.colour
+    }
+    overrides = [
+        _override("byFrameRefID", refs[number], _fields(options))
+        for number, options in [*lit.items(), *(each or {}).items()]
+    ]
     return g.Stat(
         title=title,
         description=about,
@@ -527,7 +536,7 @@ def table(
 
 def _column_options(column: Column, *, filters: bool) -> Json:
     options: Json = {"noValue": column.no_value}
-    if filters and (column.shows or column.mappings):
+    if filters and (column.mappings or not column.expr):
         # Of names and states; a list of all numbers to choose from helps nobody.
         options["custom.filterable"] = True
     if column.expr and not column.shows:
@@ -542,6 +551,9 @@ def _column_options(column: Column, *, filters: bool) -> Json:
         options["mappings"] = mapping(column.mappings)
     if column.thresholds:
         options["thresholds"] = {"mode": "absolute", "steps": column.thresholds}
+        # An empty cell is below every threshold, but it is not bad.
+        empty = {"text": column.no_value, "color": "text", "index": 0}
+        options["mappings"] = [{"type": "special", "options": {"match": "null", "result": empty}}]
     if column.colour:
         options["color"] = fixed(column.colour)
     if column.minimum is not None:
@@ -826,6 +838,9 @@ def columns_of(
     """A column for each choice, its query made of the choice's value."""
     return [column(choice.text, query(str(choice.value))) for choice in choices]
 
+
+SOME: Final = 1e-9
+"""The least that counts as above 0."""
 
 GREEN_AT_ZERO: Final = steps(GREEN, (1, "semi-dark-red"))
 """For what should be 0."""

@@ -69,7 +69,7 @@ BOARD = Board(
         ),
         Section(
             Text("Completion path", "完成路径"),
-            [Line(4, [path]) for path in issues.completion_path()],
+            [Line(4, [(24, issues.way_to_a_verdict())]), Line(4, [(24, issues.way_back())])],
         ),
         Section(
             Text("Jobs, and what the numbers mean", "作业与数字的含义"),

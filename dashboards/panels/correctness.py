@@ -245,6 +245,8 @@ def ratios() -> Panel:
             "只含尝试的随机性。",
         ),
         no_value=NO_REFERENCE,
+        sort=Text("Whose", "对象"),
+        descending=True,
     )
 
 

@@ -200,7 +200,7 @@ def where_and_why() -> list[tuple[int, Panel]]:
             table(
                 Text("All faults: cause and phase", "全部故障：原因与阶段"),
                 [
-                    Column(Text("Cause", "原因"), shows="cause", mappings=CAUSES),
+                    Column(Text("Cause", "原因"), shows="cause", mappings=CAUSES, width=130),
                     *columns_of(PHASES, in_phase, column=hits),
                     hits(
                         Text("All", "合计"),
@@ -226,7 +226,7 @@ def where_and_why() -> list[tuple[int, Panel]]:
             table(
                 Text("Open faults: cause and boundary", "未解决故障：原因与边界"),
                 [
-                    Column(Text("Cause", "原因"), shows="cause", mappings=CAUSES),
+                    Column(Text("Cause", "原因"), shows="cause", mappings=CAUSES, width=130),
                     *columns_of(BOUNDARIES, at, red),
                     red(Text("Open", "未解决"), q.faults_open(S, "cause")),
                 ],

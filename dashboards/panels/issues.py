@@ -26,7 +26,6 @@ from dashboards.grafana import (
     time_series,
 )
 from dashboards.promql import (
-    Matches,
     sum_by,
 )
 from dashboards.texts import (
@@ -34,9 +33,9 @@ from dashboards.texts import (
     BOUNDARIES,
     CAUSES,
     GREEN,
-    GREY,
     ORANGE,
     PHASES,
+    PURPLE,
     RED,
     RESOLUTIONS,
     YELLOW,
@@ -101,7 +100,7 @@ def taken_apart() -> list[tuple[int, Panel]]:
             table(
                 Text("Faults by cause and phase", "按原因与阶段的故障"),
                 [
-                    Column(Text("Cause", "原因"), shows="cause", mappings=CAUSES),
+                    Column(Text("Cause", "原因"), shows="cause", mappings=CAUSES, width=130),
                     *columns_of(PHASES, in_phase, column=cell),
                     cell(
                         Text("All", "合计"),
@@ -190,84 +189,75 @@ def over_time() -> Panel:
     )
 
 
-def completion_path() -> list[tuple[int, Panel]]:
-    running = {
-        str(phase.value): S.latest(c.RUN_ATTEMPTS_RUNNING, phase=str(phase.value))
-        for phase in PHASES
-    }
-    failed = f"{q.scored(S)} - {S.latest(c.RUN_ATTEMPTS_PASSED)}"
-    main = [
-        Query(q.attempts(S, AttemptState.QUEUED), Text("① Planned", "① 已安排"), GREY),
-        *(
-            Query(running[str(phase.value)], Text(f"② {phase.text}", f"② {phase.text.zh}"), BLUE)
-            for phase in PHASES
-        ),
-        Query(S.latest(c.RUN_ATTEMPTS_PASSED), Text("③ Verdict: passed", "③ Verdict：通过"), GREEN),
-        Query(failed, Text("③ Verdict: failed", "③ Verdict：未通过"), GREEN),
-    ]
-    beside = [
-        Query(q.attempts(S, AttemptState.FAULTED), Text("✗ Faulted", "✗ 故障"), RED),
-        *(
-            Query(
-                sum_by("run", S.latest(c.RUN_FAULTS_OPEN, boundary=str(boundary.value))),
-                Text(f"↳ {boundary.text}", f"↳ {boundary.text.zh}"),
-                YELLOW,
-            )
-            for boundary in BOUNDARIES
-        ),
+def way_to_a_verdict() -> Panel:
+    """The completion path of an attempt that meets no fault."""
+    running = (
         Query(
-            S.latest(c.RUN_FAULTS_BY_RESOLUTION, resolution=Resolution.PENDING),
-            Text("→ Owner waits or runs", "→ 归属已排队或运行"),
+            S.latest(c.RUN_ATTEMPTS_RUNNING, phase=str(phase.value)),
+            Text(f"② {phase.text}", f"② {phase.text.zh}"),
             BLUE,
+        )
+        for phase in PHASES
+    )
+    passed = S.latest(c.RUN_ATTEMPTS_PASSED)
+    failed = f"{q.scored(S)} - {passed}"
+    return stat(
+        Text("One owner per attempt: the way to a verdict", "每次尝试只有一个归属：通往 verdict"),
+        [
+            Query(q.attempts(S, AttemptState.QUEUED), Text("① Planned", "① 已安排")),
+            *running,
+            Query(passed, Text("③ Verdict: passed", "③ Verdict：通过"), GREEN),
+            Query(failed, Text("③ Verdict: failed", "③ Verdict：未通过"), GREEN),
+        ],
+        about=Text(
+            "Attempts on their way: planned, running by phase, with a verdict. A failed verdict "
+            "(reward 0) counts as much as a passed one.",
+            "尝试所处的位置：已安排、按阶段运行中、已有 verdict。未通过的 verdict（reward 为 0）"
+            "与通过的同样计数。",
         ),
+        names=True,
+        no_value=NO_RUN,
+    )
+
+
+def way_back() -> Panel:
+    """The completion path from a fault on: boundary, then owner."""
+    boundaries = (
         Query(
-            sum_by(
-                "run",
-                S.latest(
-                    c.RUN_FAULTS_BY_RESOLUTION,
-                    resolution=Matches("retried|regraded|replayed"),
-                ),
+            sum_by("run", S.latest(c.RUN_FAULTS_OPEN, boundary=str(boundary.value))),
+            Text(f"↳ {boundary.text}", f"↳ {boundary.text.zh}"),
+            YELLOW,
+        )
+        for boundary in BOUNDARIES
+    )
+
+    def faults(*resolutions: Resolution) -> str:
+        among = S.latest(c.RUN_FAULTS_BY_RESOLUTION, resolution=any_of(resolutions))
+        return sum_by("run", among)
+
+    return stat(
+        Text("The way back after a fault", "故障之后的补跑路径"),
+        [
+            Query(q.attempts(S, AttemptState.FAULTED), Text("✗ Faulted", "✗ 故障"), RED),
+            *boundaries,
+            Query(
+                faults(Resolution.PENDING),
+                Text("→ Owner waits or runs", "→ 归属已排队或运行"),
+                BLUE,
             ),
-            Text("✓ Replaced", "✓ 已替换"),
-            GREEN,
-        ),
-        Query(q.attempts(S, AttemptState.UNPLANNED), Text("– Unplanned", "– 未安排"), GREY),
-    ]
-    return [
-        (
-            24,
-            stat(
-                Text(
-                    "One owner per attempt: the way to a verdict",
-                    "每次尝试只有一个归属：通往 verdict",
-                ),
-                main,
-                about=Text(
-                    "Attempts on their way: planned, running by phase, with a verdict. A failed "
-                    "verdict (reward 0) counts as much as a passed one.",
-                    "尝试所处的位置：已安排、按阶段运行中、已有 verdict。未通过的 verdict（reward "
-                    "0）"
-                    "与通过的同样计数。",
-                ),
-                names=True,
-                colour="background_solid",
-                no_value=NO_RUN,
+            Query(
+                faults(Resolution.RETRIED, Resolution.REGRADED, Resolution.REPLAYED),
+                Text("✓ Replaced", "✓ 已替换"),
+                GREEN,
             ),
+            Query(q.attempts(S, AttemptState.UNPLANNED), Text("– Unplanned", "– 未安排"), PURPLE),
+        ],
+        about=Text(
+            "A faulted attempt is replayed from the narrowest durable point: regrade where only "
+            "the verdict is missing, resume where its job can go on, else rerun.",
+            "故障的尝试从最窄的持久化边界补跑：只缺 verdict 的重新评分，作业可继续的续跑，"
+            "否则重跑。",
         ),
-        (
-            24,
-            stat(
-                Text("The way back after a fault", "故障之后的补跑路径"),
-                beside,
-                about=Text(
-                    "A faulted attempt is replayed from the narrowest durable point: regrade where "
-                    "only the verdict is missing, resume where its job can go on, else rerun.",
-                    "故障的尝试从最窄的持久化边界补跑：只缺 verdict 的重新评分，作业可继续的续跑，"
-                    "否则重跑。",
-                ),
-                names=True,
-                colour="background_solid",
-                no_value=NO_RUN,
-            ),
-        ),
-    ]
+        names=True,
+        no_value=NO_RUN,
+    )

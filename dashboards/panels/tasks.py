@@ -8,6 +8,7 @@ from dashboards import queries as q
 from dashboards.grafana import (
     DURATION,
     PERCENTAGE_POINTS,
+    SOME,
     Column,
     Panel,
     steps,
@@ -93,7 +94,7 @@ def every_task() -> Panel:
                 unit=PERCENTAGE_POINTS,
                 decimals=0,
                 cell="text",
-                thresholds=steps(RED, (-1e-9, "text"), (1e-9, GREEN)),
+                thresholds=steps(RED, (-SOME, "text"), (SOME, GREEN)),
                 width=140,
             ),
             count(
