@@ -23,7 +23,7 @@ STALE_SECONDS: Final = 60
 """The exporter looks every 5 seconds and Prometheus usually twice a minute or more often."""
 
 DATA_AGE: Final = stat(
-    Text("Age of these data", "数据时效"),
+    Text("Data age", "数据时效"),
     f"min(time() - {EVERYTHING.series(c.SNAPSHOT_TIMESTAMP)})",
     about=Text(
         "How long ago the exporter put these numbers together. Old data look like a run that "

@@ -184,14 +184,14 @@ def comparison() -> Panel:
                 S.latest(c.RUN_SUCCESS, side="reference", scope=MATCHED),
             ),
             points(Text("Difference", "差值"), f"100 * {S.latest(c.RUN_DIFFERENCE)}"),
-            points(Text("Luck: from", "尝试运气：下限"), interval("fixed_task", "lower")),
-            points(Text("Luck: to", "尝试运气：上限"), interval("fixed_task", "upper")),
+            points(Text("Luck from", "运气下限"), interval("fixed_task", "lower")),
+            points(Text("Luck to", "运气上限"), interval("fixed_task", "upper")),
             points(
-                Text("Tasks too: from", "含任务抽样：下限"),
+                Text("Tasks from", "任务下限"),
                 interval("task_sampling", "lower"),
             ),
             points(
-                Text("Tasks too: to", "含任务抽样：上限"),
+                Text("Tasks to", "任务上限"),
                 interval("task_sampling", "upper"),
             ),
             Column(
@@ -205,11 +205,11 @@ def comparison() -> Panel:
         hide=("run",),
         about=Text(
             "Mean of the tasks' ratios, both sides on the same tasks. 95 % intervals of the "
-            "difference: “luck” is that of the attempts at these tasks, “tasks too” also that of "
+            "difference: “luck” is that of the attempts at these tasks, “tasks” also that of "
             "which tasks there are. What it says goes by the first.",
             "各任务比例的平均，两侧任务相同。差值的 95% 区间："
-            "“尝试运气”只含这些任务上尝试的随机性，"
-            "“含任务抽样”还包含任务选取的随机性。结论按前者。",
+            "“运气”只含这些任务上尝试的随机性，"
+            "“任务”还包含任务选取的随机性。结论按前者。",
         ),
         no_value=NO_REFERENCE,
     )
@@ -229,11 +229,11 @@ def ratios() -> Panel:
             percent(Text("Ratio", "比例"), S.latest(c.RUN_SUCCESS)),
             Column(Text("±", "±"), half, unit=PERCENTAGE_POINTS, decimals=2),
             percent(
-                Text("Tasks too: from", "含任务抽样：下限"),
+                Text("Tasks from", "任务下限"),
                 interval("task_sampling", "lower"),
             ),
             percent(
-                Text("Tasks too: to", "含任务抽样：上限"),
+                Text("Tasks to", "任务上限"),
                 interval("task_sampling", "upper"),
             ),
         ],

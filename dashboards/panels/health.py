@@ -69,7 +69,7 @@ def strip() -> list[tuple[int, Panel]]:
         (
             3,
             stat(
-                Text("Replicas not up", "异常副本"),
+                Text("Replicas", "副本"),
                 q.replicas_not_up(S),
                 about=Text(
                     "Model servers behind this run that are frozen, unreachable or answer in part.",
@@ -86,7 +86,7 @@ def strip() -> list[tuple[int, Panel]]:
         (
             3,
             stat(
-                Text("Faults, last hour", "最近一小时故障"),
+                Text("Faults, 1 h", "故障，1 小时"),
                 q.faults_in(S, "1h"),
                 about=Text(
                     "Executions that ended without a verdict within the last hour, retried ones "
@@ -125,7 +125,7 @@ def strip() -> list[tuple[int, Panel]]:
         (
             3,
             stat(
-                Text("Verdicts overdue", "迟到的 verdict"),
+                Text("Overdue", "迟到 verdict"),
                 q.verdicts_due(S),
                 about=Text(
                     "How many verdicts the run's own pace would have brought since the last one. "

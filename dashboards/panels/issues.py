@@ -26,6 +26,7 @@ from dashboards.grafana import (
     time_series,
 )
 from dashboards.promql import (
+    any_of,
     sum_by,
 )
 from dashboards.texts import (
