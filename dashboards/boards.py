@@ -15,8 +15,9 @@ ONE_RUN: Final = Scope({"run": Variable("run")})
 
 DASH: Final = Text("—", "—")
 NO_RUN: Final = Text("No run here yet", "这里还没有运行")
+NO_VERDICT: Final = Text("No verdict yet", "还没有 verdict")
 NO_POOL: Final = Text("No pool here", "这里没有服务池")
-NO_REFERENCE: Final = Text("Nothing to compare with", "没有可比较的参照")
+NO_REFERENCE: Final = Text("No verdict or no reference yet", "尚无 verdict 或参照")
 NO_EXPORTER: Final = Text("✗ no exporter", "✗ 无 exporter")
 
 STALE_SECONDS: Final = 60

@@ -7,6 +7,7 @@ from dashboards.texts import JOB_STATES, REPLICA_STATES
 from harborlight.ledger.ownership import AttemptState, TrialState
 from harborlight.views import catalogue as c
 
+ACTIVE = (AttemptState.RUNNING, AttemptState.QUEUED)
 TERMINAL = any_of((TrialState.SCORED, TrialState.FAULTED, TrialState.UNVERIFIED))
 
 OVERDUE, LATE = 7.0, 4.0
@@ -101,14 +102,17 @@ def estimated_end(s: Scope) -> str:
     return f"max by (run) ({ends} and on (run, method) ({preferred}))"
 
 
-COMPLETE, NOTHING_RUNS = -1, -2
+COMPLETE, TOO_EARLY, NOTHING_RUNS = -1, -2, -3
 
 
 def seconds_left(s: Scope) -> str:
-    """Until the estimated end; ``COMPLETE`` or ``NOTHING_RUNS`` where there is none."""
+    """Until the estimated end; where there is none, one of the codes of ``texts.NO_END``."""
     left = f"clamp_min({estimated_end(s)} - time(), 0)"
-    complete = f"({scored(s)} >= {target(s)}) * 0 - 1"
-    return f"({complete})\nor ({left})\nor ({scored(s)} * 0 - 2)"
+    complete = f"({scored(s)} >= {target(s)}) * 0 + ({COMPLETE})"
+    active = sum_by("run", s.latest(c.RUN_ATTEMPTS, state=any_of(ACTIVE)))
+    early = f"({active} > 0) * 0 + ({TOO_EARLY})"
+    stopped = f"{scored(s)} * 0 + ({NOTHING_RUNS})"
+    return f"({complete})\nor ({left})\nor ({early})\nor ({stopped})"
 
 
 def difference(s: Scope, scope: str = "attempted") -> str:

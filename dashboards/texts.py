@@ -143,6 +143,13 @@ TASK_STATES: Final = (
 )
 """Codes of ``queries.task_state``."""
 
+NO_END: Final = (
+    Choice(-1, Text("✓ complete", "✓ 已完成"), GREEN),
+    Choice(-2, Text("… too early", "… 为时过早"), GREY),
+    Choice(-3, Text("■ nothing runs", "■ 无运行中"), ORANGE),
+)
+"""Codes of ``queries.seconds_left``: why there is no estimated end."""
+
 NOISE: Final = (
     Choice(1, Text("▲ better, beyond noise", "▲ 更好，超出噪声"), GREEN),
     Choice(2, Text("▼ worse, beyond noise", "▼ 更差，超出噪声"), RED),

@@ -7,6 +7,7 @@ from dashboards.boards import (
     DASH,
     NO_REFERENCE,
     NO_RUN,
+    NO_VERDICT,
 )
 from dashboards.boards import (
     ONE_RUN as S,
@@ -33,8 +34,8 @@ from dashboards.texts import (
     ATTEMPT_STATES,
     BLUE,
     GREEN,
+    NO_END,
     NOISE,
-    ORANGE,
     Choice,
     Text,
 )
@@ -138,10 +139,7 @@ def headline() -> list[tuple[int, Panel]]:
                 form=Format(
                     unit=DURATION,
                     decimals=1,
-                    mappings=(
-                        Choice(q.COMPLETE, Text("✓ complete", "✓ 已完成"), GREEN),
-                        Choice(q.NOTHING_RUNS, Text("■ nothing runs", "■ 无运行中"), ORANGE),
-                    ),
+                    mappings=NO_END,
                 ),
                 each={1: {"unit": DATE, "mappings": ()}},
                 names=True,
@@ -270,7 +268,9 @@ def pace() -> list[tuple[int, Panel]]:
                     "次，"
                     "并不是置信区间。",
                 ),
-                no_value=Text("Nothing runs or is planned", "没有运行中或已安排的 trial"),
+                no_value=Text(
+                    "Too early to tell, or nothing runs", "为时过早，或没有运行中的 trial"
+                ),
             ),
         ),
         (
@@ -319,7 +319,7 @@ def pace() -> list[tuple[int, Panel]]:
                     "每小时数量。终态与已计分之间的差距就是故障与重试。",
                 ),
                 form=Format(unit=PER_HOUR, minimum=0),
-                no_value=NO_RUN,
+                no_value=NO_VERDICT,
             ),
         ),
     ]

@@ -9,6 +9,7 @@ from dashboards.boards import (
     DASH,
     NO_REFERENCE,
     NO_RUN,
+    NO_VERDICT,
 )
 from dashboards.boards import (
     ONE_RUN as S,
@@ -297,7 +298,7 @@ def over_time() -> Panel:
             "虚线为公布的比例。",
         ),
         form=Format(unit="percentunit", minimum=0, maximum=1, decimals=1),
-        no_value=NO_RUN,
+        no_value=NO_VERDICT,
     )
 
 

@@ -35,6 +35,7 @@ from dashboards.texts import (
     BLUE,
     GREEN,
     JOB_STATES,
+    NO_END,
     NOISE,
     ORANGE,
     RED,
@@ -203,10 +204,7 @@ def runs() -> Panel:
                 q.seconds_left(S),
                 unit=DURATION,
                 decimals=1,
-                mappings=(
-                    Choice(q.COMPLETE, Text("✓ complete", "✓ 已完成"), GREEN),
-                    Choice(q.NOTHING_RUNS, Text("■ nothing runs", "■ 无运行中"), ORANGE),
-                ),
+                mappings=NO_END,
                 width=130,
             ),
             Column(

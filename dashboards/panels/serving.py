@@ -35,7 +35,6 @@ from dashboards.texts import (
     PURPLE,
     RED,
     REPLICA_STATES,
-    YELLOW,
     YES_NO,
     Choice,
     Text,
@@ -421,16 +420,15 @@ def throughput() -> list[tuple[int, Panel]]:
 
 
 def latency(metric: Metric, title: Text, spread: Text, about: Text) -> list[tuple[int, Panel]]:
-    """Quantiles of a latency by pool, and how it is spread."""
-    quantiles = ((0.5, "p50", GREEN), (0.95, "p95", YELLOW), (0.99, "p99", RED))
+    """Quantiles of a latency by replica, and how it is spread over all of them."""
     return [
         (
             12,
             time_series(
                 title,
                 [
-                    Query(S.quantile(share, metric, "pool"), f"{name}, {{{{pool}}}}", colour)
-                    for share, name, colour in quantiles
+                    Query(S.quantile(0.95, metric, EACH), f"p95, {NAME}"),
+                    Query(S.quantile(0.5, metric, EACH), f"p50, {NAME}", style=DASHED),
                 ],
                 about=about.plus(
                     " Quantiles are interpolated within the server's buckets.",
