@@ -235,7 +235,23 @@ def answered(
     deadline: float,
     more_headers: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[tuple[requests.Response, Guard]]:
-    """An answer with status 200, its body to be read. Raises Unreadable.
+    """An answer with status 200 to a GET, its body to be read. Raises Unreadable."""
+    with exchanged(access, "GET", url, accept, deadline, more_headers) as (response, guard):
+        _check_status(response)
+        yield response, guard
+
+
+@contextlib.contextmanager
+def exchanged(
+    access: Access,
+    method: str,
+    url: str,
+    accept: str,
+    deadline: float,
+    more_headers: Mapping[str, str] = MappingProxyType({}),
+    data: bytes | None = None,
+) -> Iterator[tuple[requests.Response, Guard]]:
+    """An answer of whatever status, its body to be read. Raises Unreadable.
 
     A connection a request: servers close idle ones when they like, just then perhaps. Redirects
     are not followed, they would take the key along.
@@ -255,9 +271,11 @@ def answered(
         session.mount("http://", _Adapter(guard))
         session.mount("https://", _Adapter(guard))
         try:
-            with session.get(
+            with session.request(
+                method,
                 url,
                 headers=headers,
+                data=data,
                 stream=True,
                 allow_redirects=False,
                 timeout=max(0.001, guard.remaining),
@@ -266,7 +284,6 @@ def answered(
             ) as response:
                 if guard.expired:
                     raise TimeoutError  # what there was of headers ended with the connection
-                _check_status(response)
                 yield response, guard
         except _LIBRARIES_ERRORS as error:
             raise _unreadable(error, guard) from None
