@@ -23,7 +23,7 @@ from typing import override
 from rich.console import Console
 from rich.live import Live
 
-from harborlight import __version__
+from harborlight import __version__, dashboard_files
 from harborlight.config import (
     Config,
     ConfigError,
@@ -34,9 +34,12 @@ from harborlight.config import (
     TlsConfig,
     load_config,
     parse_duration,
+    read_secret,
     server_url,
 )
+from harborlight.dashboard_files import LANGUAGES, DashboardFile, NoDashboardsError
 from harborlight.demo import DEMO_REFERENCE, END_WITH_PARENT
+from harborlight.grafana import DEFAULT_FOLDER, Grafana, GrafanaError, GrafanaTarget
 from harborlight.labels import safe_label
 from harborlight.ledger import Ledger, LedgerError, Store
 from harborlight.ledger.book import Rules
@@ -82,6 +85,8 @@ _ONE_LOOK_SETTLE_SECONDS = 1.0
 """A single look has no later one to tell a file that is being written from a broken one: it waits
 this long for the writer."""
 
+_TOKEN_VARIABLE = "GRAFANA_TOKEN"  # noqa: S105 - its name
+"""Holds the token of ``--push``: a command line is for all to see."""
 
 _FLAG_POOL = "sglang"
 """The pool that ``--sglang`` makes."""
@@ -96,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         return int(arguments.run(arguments))
-    except (UsageError, ConfigError, LedgerError, ListenError) as error:
+    except (UsageError, ConfigError, LedgerError, ListenError, NoDashboardsError) as error:
         print(f"harborlight: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -222,6 +227,41 @@ def _parser() -> argparse.ArgumentParser:
         help="where the ledger lies (default: %(default)s)",
     )
     forget.set_defaults(run=_forget)
+
+    dashboards = commands.add_parser(
+        "dashboards", help="write the Grafana dashboards into a folder, or send them to a Grafana"
+    )
+    dashboards.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        metavar="DIR",
+        help="where to write them: DIR/LANGUAGE/*.json",
+    )
+    dashboards.add_argument(
+        "--language",
+        dest="languages",
+        action="append",
+        choices=LANGUAGES,
+        help="only in this language; repeatable",
+    )
+    dashboards.add_argument(
+        "--push", metavar="URL", help="send them to this Grafana, http://HOST:PORT"
+    )
+    dashboards.add_argument(
+        "--token-file",
+        type=Path,
+        metavar="FILE",
+        help="with the Grafana's service account token (default: the environment variable "
+        f"{_TOKEN_VARIABLE})",
+    )
+    dashboards.add_argument(
+        "--folder",
+        dest="grafana_folder",
+        metavar="NAME",
+        help=f"which of the Grafana's folders; made where missing (default: {DEFAULT_FOLDER})",
+    )
+    dashboards.set_defaults(run=_dashboards)
 
     demo = commands.add_parser("demo", help="replay a Terminal-Bench-sized run and serve it")
     demo.add_argument("--speed", type=_positive, help="how many times faster than the real run")
@@ -913,6 +953,60 @@ def _forget(arguments: argparse.Namespace) -> int:
         gone = Ledger(store).forget(arguments.job, time.time(), arguments.reason)
     print(f"forgot job {gone.label}; executions taken out of the ledger: {gone.trials}")
     return 0
+
+
+def _dashboards(arguments: argparse.Namespace) -> int:
+    """Write the dashboards, send them, or both."""
+    grafana = None
+    if arguments.push is not None:
+        grafana = Grafana(_grafana_target(arguments))
+    elif arguments.token_file is not None or arguments.grafana_folder is not None:
+        raise UsageError("dashboards: --token-file and --folder go with --push URL")
+    elif arguments.folder is None:
+        raise UsageError("dashboards: give a folder to write to, or --push URL")
+    files = dashboard_files.dashboards(arguments.languages or LANGUAGES)
+    if arguments.folder is not None:
+        for place, written in dashboard_files.write(files, arguments.folder):
+            print(f"{'wrote' if written else 'unchanged'} {place}")
+    if grafana is None:
+        return 0
+    return _push(grafana, files, arguments.grafana_folder or DEFAULT_FOLDER)
+
+
+def _grafana_target(arguments: argparse.Namespace) -> GrafanaTarget:
+    """The Grafana of ``--push``, and the token that lets one in."""
+    try:
+        url = server_url(arguments.push, key=f"--token-file or {_TOKEN_VARIABLE}")
+    except ConfigError as error:
+        raise UsageError(f"--push: {error}") from None
+    if arguments.token_file is None and _TOKEN_VARIABLE not in os.environ:
+        raise UsageError(
+            f"dashboards: expected a token: --token-file FILE or the variable {_TOKEN_VARIABLE}"
+        )
+    place = arguments.token_file or _TOKEN_VARIABLE
+    try:
+        return GrafanaTarget(url, read_secret(place).get_secret_value())
+    except ConfigError as error:
+        raise UsageError(f"dashboards: {error}") from None
+
+
+def _push(grafana: Grafana, files: Sequence[DashboardFile], folder_name: str) -> int:
+    """Send them, each for itself; 2 where one could not be."""
+    try:
+        folder = grafana.folder(folder_name)
+    except GrafanaError as error:
+        print(f"harborlight: the Grafana's folder: {error}", file=sys.stderr)
+        return 2
+    failed = False
+    for file in files:
+        try:
+            stored = grafana.push(file.document, folder)
+        except GrafanaError as error:
+            failed = True
+            print(f"harborlight: {file.uid}: {error}", file=sys.stderr)
+        else:
+            print(f"{'pushed' if stored else 'unchanged'} {file.uid}")
+    return 2 if failed else 0
 
 
 def _demo(arguments: argparse.Namespace) -> int:

@@ -519,8 +519,11 @@ _PATH: Final = re.compile(r"[A-Za-z0-9._~!$&'()*+,;=:@%/-]*")
 _PORTS: Final = {"http": 80, "https": 443}
 
 
-def server_url(value: object) -> str:
-    """A server's base URL, every one in one spelling; a ConfigError that does not repeat it."""
+def server_url(value: object, *, key: str = "api_key") -> str:
+    """A server's base URL, every one in one spelling; a ConfigError that does not repeat it.
+
+    ``key``: where what lets one in is given instead.
+    """
     expected = ConfigError(["expected http://HOST:PORT or https://HOST:PORT"])
     # urlsplit() would take out spaces and line breaks.
     if not isinstance(value, str) or not re.fullmatch(r"[!-~]{1,2000}", value):
@@ -531,7 +534,7 @@ def server_url(value: object) -> str:
     except ValueError:
         raise expected from None
     if "@" in parts.netloc:
-        raise ConfigError(["a user or password does not belong into a URL, use api_key"])
+        raise ConfigError([f"a user or password does not belong into a URL, use {key}"])
     if parts.scheme not in _PORTS or not host or port == 0:
         raise expected
     if "?" in value or "#" in value:
@@ -592,15 +595,30 @@ def _read_api_key(value: Any, info: ValidationInfo) -> SecretStr:
     if isinstance(value, Mapping) and len(value) == 1:
         match value:
             case {"env": str(name)} if re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,199}", name):
-                data = os.environb.get(os.fsencode(name))
-                if data is None:
-                    raise _said(f"the environment has no variable {name}")
-                return _key(data, f"the environment's variable {name}")
+                return _key_in_variable(name)
             case {"file": str(name)} if name and name.isprintable() and "://" not in name:
-                path = _folder_of(info.context) / Path(name).expanduser()
-                with _opened(path) as file:
-                    return _key(file.read(_MAX_KEY_BYTES + 1), f"'{_path_shown(path)}'")
+                return _key_in_file(_folder_of(info.context) / Path(name).expanduser())
     raise _said("expected {env: NAME} or {file: PATH}")
+
+
+def _key_in_variable(name: str) -> SecretStr:
+    data = os.environb.get(os.fsencode(name))
+    if data is None:
+        raise _said(f"the environment has no variable {name}")
+    return _key(data, f"the environment's variable {name}")
+
+
+def _key_in_file(path: Path) -> SecretStr:
+    with _opened(path) as file:
+        return _key(file.read(_MAX_KEY_BYTES + 1), f"'{_path_shown(path)}'")
+
+
+def read_secret(place: Path | str) -> SecretStr:
+    """The key in a file, or in the environment's variable of this name. Raises ConfigError."""
+    try:
+        return _key_in_variable(place) if isinstance(place, str) else _key_in_file(place)
+    except PydanticCustomError as error:
+        raise ConfigError([error.message()]) from None
 
 
 @contextlib.contextmanager

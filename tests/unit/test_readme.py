@@ -22,6 +22,8 @@ from harborlight.config import (
     TlsConfig,
     load_config,
 )
+from harborlight.dashboard_files import LANGUAGES
+from harborlight.grafana import DEFAULT_FOLDER
 from harborlight.statistics.comparability import Check
 from harborlight.statistics.comparison import Scope
 from harborlight.statistics.correctness import IntervalKind
@@ -71,7 +73,7 @@ def test_commands_parse() -> None:
     """Every command line in a block is one that Harborlight takes."""
     lines = [line for block in blocks("sh") for line in block.splitlines() if line]
     ours = [line for line in lines if not line.startswith("harbor ")]
-    assert (len(ours), len(lines)) == (8, 10)
+    assert (len(ours), len(lines)) == (10, 12)
     for line in ours:
         program, *arguments = re.findall(r'"[^"]*"|\S+', re.split(r"#|>", line)[0])
         assert program == "harborlight"
@@ -169,6 +171,17 @@ def test_example_of_a_harbor_server_loads(tmp_path: Path) -> None:
     file.write_text(block, "utf-8")
     (tmp_path / "harbor-key").write_text("key")
     assert load_config(file).harbor_servers
+
+
+def test_provider_is_a_file_provider() -> None:
+    """What Grafana is told reads what ``harborlight dashboards`` writes, one language of it."""
+    (block,) = (block for block in blocks("yaml") if "providers:" in block)
+    provisioned = yaml.safe_load(block)
+    (provider,) = provisioned["providers"]
+    assert provisioned["apiVersion"] == 1
+    assert set(provider) == {"name", "folder", "options"}
+    assert (provider["folder"], set(provider["options"])) == (DEFAULT_FOLDER, {"path"})
+    assert Path(provider["options"]["path"]).name in LANGUAGES
 
 
 def keys_listed(header: str) -> set[str]:
