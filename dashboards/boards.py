@@ -33,6 +33,7 @@ DATA_AGE: Final = stat(
     ),
     form=Format(unit="s", decimals=0, thresholds=steps(GREEN, (STALE_SECONDS, YELLOW), (300, RED))),
     no_value=NO_EXPORTER,
+    empty=RED,
 )
 
 

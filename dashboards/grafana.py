@@ -33,9 +33,9 @@ Panel = Any
 NOTHING: Final = Text("—", "—")
 """What an empty cell shows."""
 
-PERCENTAGE_POINTS: Final = Text("suffix: pp", "suffix: 个百分点")
+PERCENTAGE_POINTS: Final = "suffix: pp"
 DURATION: Final = "s"
-DATE: Final = Text("time:MMM D HH:mm", "time:M月D日 HH:mm")
+DATE: Final = Text("time:MMM D HH:mm", "time:MM-DD HH:mm")
 PLAIN: Final = "short"
 
 
@@ -107,16 +107,21 @@ def _override(matcher: str, of: str, options: Mapping[str, Any]) -> Json:
     }
 
 
-def mapping(choices: Iterable[Choice]) -> list[Any]:
-    """Values shown as text, in their colours."""
-    return [
-        g.StatValueMappings(
-            *(
-                g.StatValueMappingItem(c.text, str(c.value), c.color, i)
-                for i, c in enumerate(choices)
-            )
-        )
+def mapping(choices: Iterable[Choice], empty: Text | None = None, colour: str = "text") -> Json:
+    """Values shown as text in their colours; ``empty``: and what is no value at all.
+
+    Without it, Grafana colours a missing value as one below all thresholds: often green.
+    """
+    listed = list(choices)
+    items = [
+        g.StatValueMappingItem(choice.text, str(choice.value), choice.color, i)
+        for i, choice in enumerate(listed)
     ]
+    found: list[Any] = [g.StatValueMappings(*items)] if items else []
+    if empty is not None:
+        result = {"text": empty, "color": colour, "index": len(items)}
+        found.append({"type": "special", "options": {"match": "null", "result": result}})
+    return {"mappings": found}
 
 
 def steps(base: str, *above: tuple[float, str]) -> list[Any]:
@@ -137,15 +142,15 @@ class Format:
     maximum: float | None = None
 
 
-def _defaults(form: Format, no_value: Text) -> Json:
+def _defaults(form: Format, no_value: Text, empty: str = "text") -> Json:
     """``fieldConfig.defaults`` of any panel."""
     return {
+        **mapping(form.mappings, no_value, empty),
         "unit": form.unit,
         "decimals": form.decimals,
         "min": form.minimum,
         "max": form.maximum,
         "noValue": no_value,
-        "mappings": mapping(form.mappings) if form.mappings else None,
     }
 
 
@@ -164,10 +169,12 @@ def stat(
     colour: str = "value",
     links: Sequence[Json] = (),
     sideways: bool = False,
+    empty: str = "text",
 ) -> Panel:
     """Single values; a query's colour is that of its values above 0.
 
-    ``each``: options of the field of the query with this number, from 0 on.
+    ``each``: options of the field of the query with this number, from 0 on. ``empty``: the colour
+    of the text for no value.
     """
     form = form or Format()
     listed = [Query(queries, title)] if isinstance(queries, str) else list(queries)
@@ -197,7 +204,7 @@ def stat(
         extraJson={
             "fieldConfig": {
                 "defaults": {
-                    **_defaults(form, no_value),
+                    **_defaults(form, no_value, empty),
                     "color": {"mode": "thresholds"},
                     "links": list(links) or None,
                 }
@@ -211,7 +218,7 @@ def _fields(options: Mapping[str, Any]) -> Json:
     """Options of a field, those that take more than a plain value turned into Grafana's form."""
     found = dict(options)
     if "mappings" in found:
-        found["mappings"] = mapping(found["mappings"])
+        found.update(mapping(found["mappings"]))
     if "thresholds" in found:
         found["thresholds"] = {"mode": "absolute", "steps": found["thresholds"]}
     return found
@@ -270,7 +277,7 @@ def state_timeline(
         description=about,
         dataSource=DATASOURCE,
         targets=_targets(queries, instant=False),
-        mappings=mapping(choices),
+        **mapping(choices),
         alignValue="center",
         thresholds=steps("text"),
         extraJson={

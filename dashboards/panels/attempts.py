@@ -229,6 +229,7 @@ def pace() -> list[tuple[int, Panel]]:
                     Column(
                         Text("Method", "方法"),
                         shows="method",
+                        width=130,
                         mappings=(
                             Choice("observed_rate", Text("Observed rate", "按实测速率"), "text"),
                             Choice("simulation", Text("Simulation", "按模拟"), "text"),

@@ -70,6 +70,7 @@ def at_a_glance() -> list[tuple[int, Panel]]:
                     mappings=(Choice(0, Text("✓ none", "✓ 无"), GREEN),), thresholds=GREEN_AT_ZERO
                 ),
                 no_value=NO_EXPORTER,
+                empty=RED,
             ),
         ),
         (
@@ -107,6 +108,7 @@ def at_a_glance() -> list[tuple[int, Panel]]:
                     )
                 ),
                 no_value=NO_EXPORTER,
+                empty=RED,
             ),
         ),
         (
@@ -119,6 +121,7 @@ def at_a_glance() -> list[tuple[int, Panel]]:
                     "曾经见到的每次执行；除 `ledger forget` 外只增不减。",
                 ),
                 no_value=NO_EXPORTER,
+                empty=RED,
             ),
         ),
     ]

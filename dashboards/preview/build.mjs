@@ -1,6 +1,6 @@
 // src/ and Grafana's packages -> dist/, what the browser is given.
 import { build } from 'esbuild';
-import { cpSync, mkdirSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 
 // Editors and maps are most of @grafana/ui's weight, and no panel here uses them.
 const stub = {
@@ -24,10 +24,18 @@ const FACES = [
 const fontFace = ([weight, name]) =>
   `@font-face{font-family:Inter;font-weight:${weight};` +
   `src:url(/public/fonts/inter/Inter-${name}.woff2) format("woff2")}`;
+// Chinese characters, in pieces that the browser loads as it needs them. Under Inter's own name,
+// because Grafana asks for no other family, on canvases neither; and once for each of its weights,
+// because a browser puts together only faces of one weight.
+const CHINESE = 'node_modules/@fontsource-variable/noto-sans-sc';
+const chinesePieces = readFileSync(`${CHINESE}/index.css`, 'utf8')
+  .replaceAll("'Noto Sans SC Variable'", 'Inter')
+  .replaceAll('./files/', '/public/fonts/chinese/');
+const chineseFaces = FACES.map(([weight]) => chinesePieces.replaceAll('100 900', weight)).join('');
 const PAGE = [
   '<!doctype html><meta charset=utf-8><title>preview</title><link rel=icon href=data:,>',
   '<link rel=stylesheet href=/main.css>',
-  `<style>${FACES.map(fontFace).join('')}</style>`,
+  `<style>${chineseFaces}${FACES.map(fontFace).join('')}</style>`,
   '<body style="margin:0"><div id=root></div><script type=module src=/main.js></script>',
 ].join('\n');
 // The name under which Grafana's global styles ask for Roboto Mono.
@@ -66,6 +74,7 @@ for (const [weight, name] of FACES) {
     `dist/public/fonts/inter/Inter-${name}.woff2`,
   );
 }
+cpSync(`${CHINESE}/files`, 'dist/public/fonts/chinese', { recursive: true });
 cpSync(
   'node_modules/@fontsource/roboto-mono/files/roboto-mono-latin-400-normal.woff2',
   `dist/public/fonts/roboto/${MONO}`,
