@@ -104,7 +104,9 @@ export class Chromium {
   }
 
   async newPage() {
-    const { targetId } = await this.send('Target.createTarget', { url: 'about:blank' });
+    // In a window of its own: a page behind another one is drawn late or never.
+    const where = { url: 'about:blank', newWindow: true };
+    const { targetId } = await this.send('Target.createTarget', where);
     const attached = await this.send('Target.attachToTarget', { targetId, flatten: true });
     const { sessionId } = attached;
     const lines = [];

@@ -15,9 +15,11 @@ function ownText(element) {
 
 /** The elements under a root that hold text of their own. */
 function textElements(root) {
-  return [...root.querySelectorAll('*')].filter(
-    (element) => ownText(element) && element.getClientRects().length,
-  );
+  return [...root.querySelectorAll('*')].filter((element) => {
+    // What is there for screen readers only is a box of one pixel.
+    const { width, height } = element.getBoundingClientRect();
+    return ownText(element) && width > 1 && height > 1;
+  });
 }
 
 /** The text's rectangle; an element's own box says nothing about what runs out of it. */

@@ -103,7 +103,7 @@ function frameOf(state, width, height) {
   const box = horizontal
     ? { left: Math.min(widest, limit) + 2 * MARGIN, bottom: axisShown ? lines : MARGIN }
     : { left: axisShown ? tickWidth + 2 * MARGIN : MARGIN, bottom: lines };
-  const right = horizontal ? Math.max(MARGIN, tickWidth / 2) : MARGIN;
+  const right = horizontal ? Math.max(MARGIN, tickWidth / 2, state.textRoom) : MARGIN;
   return {
     left: box.left,
     top: MARGIN,
@@ -260,6 +260,11 @@ export function BarChart({ ctx }) {
       byField ? byField.display(byField.values[row]).color : bars[series].display(number).color,
     issue,
   };
+  // Beside a bar that is not stacked its value is written; the longest bar leaves room for it.
+  const texts =
+    stacking === 'none' ? placed.map((bar) => barText(bar, bars, options, stacking)) : [];
+  const sizes = texts.map((text) => textWidth(text, options.text?.valueSize ?? TEXT_PX));
+  state.textRoom = Math.max(0, ...sizes) + 2 * VALUE_PADDING;
   const entries = bars.map((field) => [
     getFieldDisplayName(field, frame, frames),
     field.display(field.values.find((value) => Number.isFinite(value)) ?? 0).color,
