@@ -362,7 +362,7 @@ def share_bar(
         targets=_targets([Query(expr)], instant=True, form="table"),
         orientation="horizontal",
         stacking="normal",
-        showValue="always",
+        showValue="auto",
         groupWidth=1.0,
         barWidth=1.0,
         legendPlacement="bottom",
@@ -554,13 +554,10 @@ def _column_options(column: Column, *, filters: bool) -> Json:
         options["custom.width"] = column.width
     if column.cell != "auto":
         options["custom.cellOptions"] = _CELLS[column.cell]
-    if column.mappings:
-        options["mappings"] = mapping(column.mappings)
     if column.thresholds:
         options["thresholds"] = {"mode": "absolute", "steps": column.thresholds}
-        # An empty cell is below every threshold, but it is not bad.
-        empty = {"text": column.no_value, "color": "text", "index": 0}
-        options["mappings"] = [{"type": "special", "options": {"match": "null", "result": empty}}]
+    if column.thresholds or column.mappings:
+        options.update(mapping(column.mappings, column.no_value))
     if column.colour:
         options["color"] = fixed(column.colour)
     if column.minimum is not None:

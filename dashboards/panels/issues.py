@@ -97,11 +97,11 @@ def taken_apart() -> list[tuple[int, Panel]]:
     cell = partial(Column, cell="text", thresholds=steps("text", (1, ORANGE)))
     return [
         (
-            12,
+            13,
             table(
                 Text("Faults by cause and phase", "按原因与阶段的故障"),
                 [
-                    Column(Text("Cause", "原因"), shows="cause", mappings=CAUSES, width=130),
+                    Column(Text("Cause", "原因"), shows="cause", mappings=CAUSES, width=115),
                     *columns_of(PHASES, in_phase, column=cell),
                     cell(
                         Text("All", "合计"),
@@ -146,7 +146,7 @@ def taken_apart() -> list[tuple[int, Panel]]:
             ),
         ),
         (
-            6,
+            5,
             bar_gauge(
                 Text("What became of them", "故障的去向"),
                 of_each(
