@@ -734,7 +734,7 @@ def _placed(sections: Sequence[Section]) -> Iterable[Panel]:
 
 # What grafanalib writes and Grafana 11 to 13 do not read.
 _STALE_DASHBOARD: Final = (
-    "__inputs", "gnetId", "hideControls", "rows", "sharedCrosshair", "style"
+    "__inputs", "gnetId", "hideControls", "rows", "sharedCrosshair", "style", "timepicker",
 )  # fmt: skip
 _STALE_PANEL: Final = (
     "cacheTimeout", "color", "columns", "editable", "error", "fontSize", "height", "mappings",
