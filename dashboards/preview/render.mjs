@@ -10,7 +10,8 @@
 //   datasource {uid: name} (--datasource uid=name), timezone, scale,
 //   requireData (an empty panel is an error), allowEmpty [title or id] (--allow-empty T),
 //   allow [code] (codes that are no errors, --allow CODE).
-// Prints the report (with --jobs: an array of them, in the same order).
+// Prints the report (with --jobs: an array of them, in the same order), or writes it to
+// --report FILE.
 // Exit status: 0 no errors, 1 errors in a report, 2 the tool itself failed.
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
 import path from 'node:path';
@@ -27,6 +28,7 @@ const texts = { type: 'string', multiple: true };
 const flag = { type: 'boolean' };
 const OPTIONS = {
   jobs: text,
+  report: text,
   dashboard: text,
   prometheus: text,
   from: text,
@@ -192,7 +194,9 @@ async function main() {
   }
   try {
     const reports = await drawAll(jobs, chromium, server, Number(args.timeout) * 1000);
-    process.stdout.write(`${JSON.stringify(args.jobs ? reports : reports[0], null, 1)}\n`);
+    const printed = `${JSON.stringify(args.jobs ? reports : reports[0], null, 1)}\n`;
+    if (args.report) writeFileSync(args.report, printed);
+    else process.stdout.write(printed);
     return reports.every((report) => report.ok) ? 0 : 1;
   } finally {
     await chromium.stop();

@@ -1,0 +1,1 @@
+"""Draws the dashboards from a replayed run as Grafana would; for development only."""

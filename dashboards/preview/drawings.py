@@ -1,0 +1,193 @@
+"""Which pictures are drawn, and what is said of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from dashboards.preview.moments import Moment
+from dashboards.preview.processes import PreviewError
+from dashboards.preview.session import Session
+
+PREVIEW: Final = Path(__file__).parent
+GENERATED: Final = PREVIEW.parent / "generated"
+PICTURES: Final = PREVIEW / "pictures"
+SELFCHECK: Final = PREVIEW / "selfcheck.json"
+LANGUAGES: Final = ("en", "zh")
+THEMES: Final = ("dark", "light")
+WIDTH: Final = 1600
+OTHER_WIDTHS: Final = (1280, 2560)
+WIDE_BOARD: Final = "run"
+"""The dashboard that is also drawn at other widths and in kiosk mode."""
+
+DATA_REQUIRED: Final = frozenset({Moment.HALF, Moment.END})
+
+MAY_BE_EMPTY: Final[Mapping[str, frozenset[str]]] = {
+    "exporter": frozenset({"Jobs with unreadable files"}),
+    "fleet": frozenset({"Replicas not up"}),
+    "run": frozenset({"Estimated end"}),
+    "serving": frozenset({"Replicas not up"}),
+}
+"""Panels, by their English titles, that may have no data even while a run goes on."""
+
+FAULTS: Final[Mapping[str | None, frozenset[str]]] = {
+    None: frozenset({"annotation-error"}),
+    "Bad query": frozenset({"promql-error"}),
+    "Unknown override": frozenset({"unknown-override-property", "override-matches-nothing"}),
+    "Unknown option": frozenset({"unknown-option", "unknown-field-option"}),
+    "Bare no data": frozenset({"bare-no-data", "empty-panel"}),
+    "Empty with a text": frozenset({"empty-panel"}),
+    "Text that is cut off": frozenset({"text-cut-off"}),
+    "Columns that are cut off": frozenset({"table-cut-off"}),
+    "A title that is far too long for a panel of this width": frozenset({"title-cut-off"}),
+}
+"""What has to be reported of SELFCHECK, by panel."""
+
+type Report = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """A generated dashboard in one language."""
+
+    name: str
+    language: str
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """One picture: what, when and how."""
+
+    board: Board
+    moment: Moment
+    theme: str
+    width: int = WIDTH
+    kiosk: bool = False
+
+    @property
+    def picture(self) -> Path:
+        """Where it goes, below PICTURES."""
+        kind = f"{self.board.language}-{self.theme}-{self.width}{'-kiosk' * self.kiosk}"
+        return Path(self.moment) / kind / f"{self.board.name}.png"
+
+
+def boards(languages: Iterable[str], only: Iterable[str] = ()) -> list[Board]:
+    """The generated dashboards; a PreviewError if there are none, or not those asked for."""
+    names = sorted({path.stem for path in GENERATED.glob("*/*.json")})
+    unknown = sorted(set(only) - set(names))
+    if unknown or not names:
+        have = ", ".join(names) or "none"
+        raise PreviewError(f"No dashboard {', '.join(unknown)} in {GENERATED} (there: {have}).")
+    return [
+        Board(name, language, GENERATED / language / f"{name}.json")
+        for name in names
+        if name in only or not only
+        for language in languages
+    ]
+
+
+def plan(
+    every: Sequence[Board], moments: Iterable[Moment], themes: Sequence[str]
+) -> Iterator[Drawing]:
+    """At the end everything, before that each dashboard once, in alternating languages."""
+    languages = sorted({board.language for board in every})
+    wanted = tuple(moments)
+    for turn, moment in enumerate(wanted):
+        names = sorted({board.name for board in every})
+        for board in every:
+            if moment is Moment.END:
+                for theme in themes:
+                    yield Drawing(board, moment, theme)
+                continue
+            language = languages[(turn + names.index(board.name)) % len(languages)]
+            if board.language != language:
+                continue
+            theme = themes[turn % len(themes)]
+            yield Drawing(board, moment, theme)
+            if moment is Moment.HALF and board.name == WIDE_BOARD:
+                for width in OTHER_WIDTHS:
+                    yield Drawing(board, moment, theme, width)
+                yield Drawing(board, moment, theme, kiosk=True)
+
+
+def may_be_empty(name: str) -> list[str]:
+    """The ids of a dashboard's panels in MAY_BE_EMPTY: the same in every language."""
+    titles = MAY_BE_EMPTY.get(name, frozenset())
+    dashboard = json.loads((GENERATED / "en" / f"{name}.json").read_text(encoding="utf-8"))
+    found = {str(panel["id"]): panel.get("title", "") for panel in dashboard["panels"]}
+    unknown = sorted(titles - set(found.values()))
+    if unknown:
+        raise PreviewError(f"MAY_BE_EMPTY names panels that {name} does not have: {unknown}.")
+    return [panel for panel, title in found.items() if title in titles]
+
+
+def job(drawing: Drawing, session: Session) -> dict[str, Any]:
+    """A drawing for render.mjs."""
+    return {
+        **_place(session, drawing.moment),
+        "dashboard": str(drawing.board.path),
+        "out": str(PICTURES / drawing.picture),
+        "theme": drawing.theme,
+        "width": drawing.width,
+        "kiosk": drawing.kiosk,
+        "requireData": drawing.moment in DATA_REQUIRED,
+        "allowEmpty": may_be_empty(drawing.board.name),
+    }
+
+
+def selfcheck_job(session: Session, moment: Moment) -> dict[str, Any]:
+    """The dashboard full of faults, for render.mjs."""
+    return {
+        **_place(session, moment),
+        "dashboard": str(SELFCHECK),
+        "out": str(PICTURES / "selfcheck.png"),
+        "requireData": True,
+    }
+
+
+def _place(session: Session, moment: Moment) -> dict[str, Any]:
+    return {
+        "prometheus": session.url(moment),
+        "from": round(session.start * 1000),
+        "to": round(session.moments[moment] * 1000),
+        "scrapeInterval": 1,
+    }
+
+
+def unreported(report: Report) -> list[str]:
+    """Faults of SELFCHECK that the drawing tool did not see."""
+    issues = [*report["errors"], *report["warnings"]]
+    seen = {(issue["panel"], issue["code"]) for issue in issues}
+    return [
+        f"self-check: {panel or 'the dashboard'}: {code} was not reported"
+        for panel, codes in FAULTS.items()
+        for code in sorted(codes)
+        if (panel, code) not in seen
+    ]
+
+
+def errors(drawing: Drawing, report: Report) -> list[str]:
+    """A picture's errors, one a line."""
+    board = drawing.board
+    at = f"{drawing.moment}, {board.name}, {board.language}, {drawing.theme}, {drawing.width}"
+    lines = [
+        f"{at}: {issue['panel'] or 'the dashboard'}: {issue['code']}: {issue['message']}"
+        for issue in report["errors"]
+    ]
+    lines += [f"{at}: not found: {name}" for name in report["missingFiles"]]
+    return lines
+
+
+def table(rows: Sequence[tuple[Drawing, Report]]) -> str:
+    """Pictures with the number of errors and warnings of each."""
+    width = max((len(str(drawing.picture)) for drawing, _ in rows), default=0)
+    lines = [f"{'picture':{width}}  errors  warnings  empty panels"]
+    for drawing, report in rows:
+        empty = sum(panel["empty"] for panel in report["panels"])
+        counts = f"{len(report['errors']):6}  {len(report['warnings']):8}  {empty:12}"
+        lines.append(f"{drawing.picture!s:{width}}  {counts}")
+    return "\n".join(lines)
