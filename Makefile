@@ -5,6 +5,8 @@
 # make lock     requirements.lock again, from pyproject.toml (UPGRADE=1: newest versions)
 # make docs     the table of metrics in README.md, from the catalogue
 # make dashboards    dashboards/generated again, from the code in dashboards
+# make preview    pictures of the dashboards at several moments of a replayed run, and what is wrong
+#                 with them (ARGS=--help: how to draw less, and again without a replay)
 # make bench    the benchmarks
 # make e2e-sglang    a real SGLang server on this machine's processor (10 GB; HARBORLIGHT_SGLANG_VENV:
 #                    an environment that has it already)
@@ -13,7 +15,7 @@
 BIN := .venv/bin
 CODE := $(wildcard exporter tests dashboards)
 
-.PHONY: setup demo test packages lint lock docs dashboards bench e2e-sglang clean
+.PHONY: setup demo test packages lint lock docs dashboards preview bench e2e-sglang clean
 
 setup:
 	@.ci/setup
@@ -50,6 +52,9 @@ docs: setup
 dashboards: setup
 	$(BIN)/python -m dashboards
 
+preview: setup packages
+	$(BIN)/python -m dashboards.preview $(ARGS)
+
 bench: setup
 	$(BIN)/python -m pytest tests/benchmarks -q -s
 
@@ -59,4 +64,5 @@ e2e-sglang: setup packages
 
 clean:
 	rm -rf .venv .venv-sglang .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+	rm -rf dashboards/preview/dist dashboards/preview/node_modules dashboards/preview/pictures
 	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +
