@@ -25,13 +25,13 @@ WIDE_BOARD: Final = "run"
 
 DATA_REQUIRED: Final = frozenset({Moment.HALF, Moment.END})
 
-MAY_BE_EMPTY: Final[Mapping[str, frozenset[str]]] = {
-    "exporter": frozenset({"Jobs with unreadable files"}),
-    "fleet": frozenset({"Replicas not up"}),
-    "run": frozenset({"Estimated end"}),
-    "serving": frozenset({"Replicas not up"}),
+MAY_BE_EMPTY: Final[Mapping[str, Mapping[str, frozenset[Moment]]]] = {
+    "exporter": {"Jobs with unreadable files": DATA_REQUIRED},
+    "fleet": {"Replicas not up": DATA_REQUIRED},
+    "run": {"Estimated end": frozenset({Moment.END})},
+    "serving": {"Replicas not up": DATA_REQUIRED},
 }
-"""Panels, by their English titles, that may have no data even while a run goes on."""
+"""Panels, by their English titles, that may have no data even then, and when."""
 
 FAULTS: Final[Mapping[str | None, frozenset[str]]] = {
     None: frozenset({"annotation-error"}),
@@ -114,15 +114,15 @@ def plan(
                 yield Drawing(board, moment, theme, kiosk=True)
 
 
-def may_be_empty(name: str) -> list[str]:
+def may_be_empty(name: str, moment: Moment) -> list[str]:
     """The ids of a dashboard's panels in MAY_BE_EMPTY: the same in every language."""
-    titles = MAY_BE_EMPTY.get(name, frozenset())
+    listed = MAY_BE_EMPTY.get(name, {})
     dashboard = json.loads((GENERATED / "en" / f"{name}.json").read_text(encoding="utf-8"))
     found = {str(panel["id"]): panel.get("title", "") for panel in dashboard["panels"]}
-    unknown = sorted(titles - set(found.values()))
+    unknown = sorted(set(listed) - set(found.values()))
     if unknown:
         raise PreviewError(f"MAY_BE_EMPTY names panels that {name} does not have: {unknown}.")
-    return [panel for panel, title in found.items() if title in titles]
+    return [panel for panel, title in found.items() if moment in listed.get(title, ())]
 
 
 def job(drawing: Drawing, session: Session) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def job(drawing: Drawing, session: Session) -> dict[str, Any]:
         "width": drawing.width,
         "kiosk": drawing.kiosk,
         "requireData": drawing.moment in DATA_REQUIRED,
-        "allowEmpty": may_be_empty(drawing.board.name),
+        "allowEmpty": may_be_empty(drawing.board.name, drawing.moment),
     }
 
 
