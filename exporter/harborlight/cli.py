@@ -38,7 +38,7 @@ from harborlight.config import (
     server_url,
 )
 from harborlight.dashboard_files import LANGUAGES, DashboardFile, NoDashboardsError
-from harborlight.demo import DEMO_REFERENCE, END_WITH_PARENT
+from harborlight.demo import DEMO_REFERENCE, END_WITH_PARENT, serving
 from harborlight.grafana import DEFAULT_FOLDER, Grafana, GrafanaError, GrafanaTarget
 from harborlight.labels import safe_label
 from harborlight.ledger import Ledger, LedgerError, Store
@@ -1028,10 +1028,32 @@ def _demo(arguments: argparse.Namespace) -> int:
         command = [sys.executable, "-m", "harborlight.demo.replay", "--jobs", str(jobs)]
         if arguments.speed is not None:
             command += ["--speed", str(arguments.speed)]
-        stack.enter_context(_child(command))
+        with contextlib.ExitStack() as handed_over:
+            # Sockets that listen before there is anybody: whoever asks too early waits in line.
+            listeners = [handed_over.enter_context(serving.listener()) for _ in serving.REPLICAS]
+            descriptors = [listening.fileno() for listening in listeners]
+            command += ["--serve-on", ",".join(map(str, descriptors))]
+            targets = [
+                ReplicaTarget(
+                    serving.POOL,
+                    name,
+                    (serving.url(listening),),
+                    scrape_interval=serving.SCRAPE_INTERVAL,
+                )
+                for name, listening in zip(serving.REPLICAS, listeners, strict=True)
+            ]
+            stack.enter_context(_child(command, descriptors))
+        pool = PoolDefinition(
+            serving.POOL,
+            serving.POOL_TITLE,
+            jobs=(),
+            runs=(),
+            replicas=serving.REPLICAS,
+            frozen_after=serving.FROZEN_AFTER,
+        )
         service = Service(
-            Ledger(store, Rules(local_jobs=True)),
-            [JobDirectorySource([jobs])],
+            Ledger(store, Rules(pools=(pool,), local_jobs=True)),
+            [JobDirectorySource([jobs]), SglangSource(targets)],
             statistics=Statistics(default=reference_files.shipped(DEMO_REFERENCE)),
             interval=1.0,
         )
@@ -1049,10 +1071,12 @@ def _demo(arguments: argparse.Namespace) -> int:
 
 
 @contextlib.contextmanager
-def _child(command: Sequence[str]) -> Iterator[None]:
-    """A process that ends with the block."""
+def _child(command: Sequence[str], descriptors: Sequence[int]) -> Iterator[None]:
+    """A process that ends with the block and has these file descriptors, too."""
     process = subprocess.Popen(  # noqa: S603 - our own module, arguments not a shell's
-        command, env={**os.environ, END_WITH_PARENT: str(os.getpid())}
+        command,
+        env={**os.environ, END_WITH_PARENT: str(os.getpid())},
+        pass_fds=descriptors,
     )
     try:
         yield
@@ -1071,7 +1095,9 @@ _DEMO_TEXT = """\
 Harborlight demo: a REPLAY, not a measurement. It writes Harbor job directories of a run of 63 tasks
 x 5 attempts with the officially published rewards and durations of Terminal-Bench 4.0, sped up,
 with some container, API and verifier faults, retries, a Ctrl-C and a regrade put in. Faults that
-Harbor retries leave a line in its log and no more: it deletes their directories at once.
+Harbor retries leave a line in its log and no more: it deletes their directories at once. The SGLang
+replicas A and B of the pool "main" are SIMULATED: no model runs. Their load follows the replay, in
+sizes and rates that are made up; B freezes for a while when about 62 % of the trials have ended.
 
   metrics   http://{address}/metrics
   status    {program} status --data-dir {ledger} --reference {reference} --watch

@@ -1068,7 +1068,11 @@ def test_the_demo_cleans_up_after_itself(tmp_path: Path) -> None:
                 broken_promises_stop_the_wait(page, before)
                 before = page
                 scored.add(page.states(page.only_run())[0])
-                return len(scored) >= 3
+                # The simulated replicas serve it: both are up and have its model and its load.
+                assert page.sum("harborlight_replica_up", pool="main") == 2
+                assert page.value("harborlight_pool_model_match", pool="main") == 1
+                assert page.value("harborlight_run_pool_info", run=page.only_run()) == 1
+                return len(scored) >= 3 and page.sum("harborlight_replica_running_requests") > 0
 
             eventually(look, 60, interval=0.1, what="three looks that differ")
             (child,) = _children(demo.pid)

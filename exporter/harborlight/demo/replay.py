@@ -819,6 +819,7 @@ class JobReplay:
             self._refresh_metrics(key)
         self._running.add(name)
         yield from self._progress()
+        self._tell("trial_started", name)
 
     def _on_cancel(self, name: str) -> _Steps:
         self._cancelled.add(name)

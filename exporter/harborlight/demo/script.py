@@ -10,7 +10,16 @@ from typing import Literal
 
 FailingPhase = Literal["environment", "agent_setup", "agent", "verifier"]
 Action = Literal["mkdir", "open", "truncate", "write", "append", "copy", "delete"]
-EventKind = Literal["started", "trial_ended", "retry", "cancelled", "killed", "resumed", "finished"]
+EventKind = Literal[
+    "started",
+    "trial_started",
+    "trial_ended",
+    "retry",
+    "cancelled",
+    "killed",
+    "resumed",
+    "finished",
+]
 
 _FAILS_IN: Mapping[str, FailingPhase] = {
     "SandboxBuildFailedError": "environment",

@@ -5,16 +5,22 @@ UnknownApiError, which Harbor holds no verdict; they stay open. Added: container
 faults that are retried, verifier time-outs that a regrade job closes at the end with the official
 reward, and one Ctrl-C about 40 % in, followed by a resume. Token counts are made up. In the end
 every official verdict is scored, except those two.
+
+With a serving pool its load is the run's, and one of its replicas freezes around the model API
+faults, which then are those of its clients.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import os
+import queue
 import random
 import shutil
 import signal
+import socket
 import sys
 import threading
 import time
@@ -27,6 +33,7 @@ from harbor.models.trial.error_policy import policy_for
 from harborlight.demo import DEMO_REFERENCE, END_WITH_PARENT
 from harborlight.demo.replay import REPLAY_MARK, JobReplay, RegradeReplay, ReplayError
 from harborlight.demo.script import Event, Execution, JobOptions, TrialScript, Usage
+from harborlight.demo.serving import FREEZES, REPLICAS, ServingPool
 from harborlight.sources.reference_files import SHIPPED
 
 GPU_TASKS = frozenset({"fp8-rmsnorm-gemm", "jax-speedrun-gpu", "math-eval-grader"})
@@ -36,6 +43,8 @@ MAX_RETRIES = 2
 DEFAULT_SPEED = 225.0
 DEFAULT_SEED = 9
 CANCEL_AT = 0.4
+FREEZE_AT, THAW_AT = 0.62, 0.72
+"""Shares of ended trials between which a replica is frozen: the API faults end in between."""
 PAUSE_SECONDS = 3600.0
 OPTIONS = JobOptions(min_wait_seconds=120.0, wait_multiplier=2.0, max_wait_seconds=600.0)
 
@@ -198,8 +207,8 @@ def _take(
 class TerminalBenchDemo:
     """Runs the scenario under jobs_dir: job `name`, then its regrade `name`-regrade.
 
-    say gets one line per notable event. n_tasks shortens the run. Raises ReplayError if one of
-    the two directories exists.
+    say gets one line per notable event. n_tasks shortens the run. serving: the pool that serves
+    its model. Raises ReplayError if one of the two directories exists.
     """
 
     def __init__(
@@ -210,7 +219,10 @@ class TerminalBenchDemo:
         seed: int = DEFAULT_SEED,
         n_tasks: int | None = None,
         say: Callable[[str], None] = print,
+        serving: ServingPool | None = None,
     ) -> None:
+        self._serving = serving
+        self._froze = self._thawed = False
         self._jobs_dir = jobs_dir
         self._seed = seed
         self._say = say
@@ -286,11 +298,28 @@ class TerminalBenchDemo:
         return self.regrade.run(speed) == "finished"
 
     def _hear(self, event: Event) -> None:
+        if self._serving is not None and event.job == self.job.name:
+            self._load(self._serving, event)
         if event.kind == "trial_ended":
             self._progress(event)
-        elif event.kind != "retry":
+        elif event.kind not in ("trial_started", "retry"):
             detail = f" ({event.detail})" if event.detail else ""
             self._say(f"{event.job}: {event.kind}{detail}")
+
+    def _load(self, serving: ServingPool, event: Event) -> None:
+        """Tell the serving pool how many trials it serves, and make it freeze when it is time."""
+        if event.kind == "trial_ended":
+            serving.trial_ended()
+        serving.serve(self.job.n_running)
+        share = self.job.n_completed / self.job.n_total
+        if not self._froze and share >= FREEZE_AT:
+            self._froze = True
+            serving.freeze()
+            self._say(f"replica {FREEZES}: its scheduler hangs, though it answers")
+        if not self._thawed and share >= THAW_AT:
+            self._thawed = True
+            serving.thaw()
+            self._say(f"replica {FREEZES}: its scheduler works again")
 
     def _progress(self, event: Event) -> None:
         if event.detail:
@@ -320,11 +349,19 @@ def _remove_old(paths: Iterable[Path]) -> None:
         shutil.rmtree(path)
 
 
-def _stop_without(parent: int, scenario: TerminalBenchDemo) -> None:
-    """Stop the scenario when its parent is gone, however that ended."""
+def _stop_without(parent: int, stop: Callable[[], None]) -> None:
+    """Stop when the parent is gone, however that ended."""
     while os.getppid() == parent:
         time.sleep(_PARENT_SECONDS)
-    scenario.stop()
+    stop()
+
+
+def _listeners(text: str) -> list[socket.socket]:
+    """Sockets that listen already, by their file descriptors."""
+    found = [socket.socket(fileno=int(number)) for number in text.split(",")]
+    if len(found) != len(REPLICAS):
+        raise ValueError(text)
+    return found
 
 
 _PARENT_SECONDS = 1.0
@@ -350,6 +387,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--replace", action="store_true", help="delete an earlier replay of the same name first"
     )
+    parser.add_argument(
+        "--serve-on",
+        type=_listeners,
+        metavar="FD,FD",
+        help="also simulate the serving pool, on these sockets, until the signal to stop",
+    )
     options = parser.parse_args(argv)
     if options.speed < 0:
         parser.error("--speed must not be negative")
@@ -357,28 +400,47 @@ def main(argv: Sequence[str] | None = None) -> int:
     def say(line: str) -> None:
         print(line, flush=True)
 
-    try:
-        if options.replace:
-            names = (options.name, f"{options.name}-regrade")
-            _remove_old(options.jobs / name for name in names)
-        scenario = TerminalBenchDemo(
-            options.jobs, name=options.name, seed=options.seed, n_tasks=options.tasks, say=say
-        )
-    except ReplayError as error:
-        print(f"harborlight demo: {error}", file=sys.stderr)
-        return 2
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: scenario.stop())
-    if END_WITH_PARENT in os.environ:
-        parent = int(os.environ[END_WITH_PARENT])
-        threading.Thread(target=_stop_without, args=(parent, scenario), daemon=True).start()
-    say("This is a replay of recorded results with added faults: no agent and no model runs.")
-    try:
-        ended = scenario.run(options.speed or None)
-    except OSError as error:
-        print(f"harborlight demo: {error}", file=sys.stderr)
-        return 2
-    say("The replay is over." if ended else "The replay was stopped.")
+    stopped: queue.SimpleQueue[None] = queue.SimpleQueue()  # may be put to in a signal handler
+    with contextlib.ExitStack() as stack:
+        serving = None
+        if options.serve_on:
+            serving = stack.enter_context(
+                ServingPool(options.serve_on, model=OPTIONS.model or "", seed=options.seed)
+            )
+        try:
+            if options.replace:
+                names = (options.name, f"{options.name}-regrade")
+                _remove_old(options.jobs / name for name in names)
+            scenario = TerminalBenchDemo(
+                options.jobs,
+                name=options.name,
+                seed=options.seed,
+                n_tasks=options.tasks,
+                say=say,
+                serving=serving,
+            )
+        except ReplayError as error:
+            print(f"harborlight demo: {error}", file=sys.stderr)
+            return 2
+
+        def stop() -> None:
+            scenario.stop()
+            stopped.put(None)
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop())
+        if END_WITH_PARENT in os.environ:
+            parent = int(os.environ[END_WITH_PARENT])
+            threading.Thread(target=_stop_without, args=(parent, stop), daemon=True).start()
+        say("This is a replay of recorded results with added faults: no agent and no model runs.")
+        try:
+            ended = scenario.run(options.speed or None)
+        except OSError as error:
+            print(f"harborlight demo: {error}", file=sys.stderr)
+            return 2
+        say("The replay is over." if ended else "The replay was stopped.")
+        if serving is not None:
+            stopped.get()
     return 0
 
 
