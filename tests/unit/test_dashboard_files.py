@@ -394,10 +394,12 @@ def test_wheel_holds_them(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
     # Nothing else lies about in a copy, such as the environment of the tests.
-    for name in ("dashboards", "exporter", "pyproject.toml", "README.md", "LICENSE"):
-        source = ROOT / name
-        copy = shutil.copytree if source.is_dir() else shutil.copy
-        copy(source, tree / name)
+    for name in (".gitignore", "dashboards", "exporter", "pyproject.toml", "README.md", "LICENSE"):
+        if (ROOT / name).is_dir():
+            left_out = shutil.ignore_patterns("node_modules", "__pycache__")
+            shutil.copytree(ROOT / name, tree / name, ignore=left_out)
+        else:
+            shutil.copy(ROOT / name, tree / name)
     (tree / "tests").mkdir()
     built = tmp_path / "built"
     subprocess.run(
