@@ -130,6 +130,13 @@ def steps(base: str, *above: tuple[float, str]) -> list[Any]:
     return [g.Threshold(colour, i, float(value)) for i, (value, colour) in enumerate(colours)]
 
 
+SOME: Final = 1e-9
+"""The least that counts as above 0."""
+
+GREEN_AT_ZERO: Final = steps(GREEN, (1, "semi-dark-red"))
+"""For what should be 0."""
+
+
 @dataclass(frozen=True, slots=True)
 class Format:
     """How values are shown. ``thresholds`` also colour a table's cells of style ``cell``."""
@@ -474,6 +481,15 @@ _CELLS: Final[Mapping[str, Json]] = {
     "background": {"type": "color-background", "mode": "basic"},
     "bar": {"type": "gauge", "mode": "basic", "valueDisplayMode": "text"},
 }
+
+
+def columns_of(
+    choices: Iterable[Choice],
+    query: Callable[[str], str],
+    column: Callable[[Text, str], Column] = Column,
+) -> list[Column]:
+    """A column for each choice, its query made of the choice's value."""
+    return [column(choice.text, query(str(choice.value))) for choice in choices]
 
 
 def table(
@@ -829,22 +845,6 @@ def _pruned(value: Any) -> Any:
 
 _EMPTY_SAYS_NOTHING: Final = frozenset({"custom", "links", "mappings", "transformations"})
 _BLANK_SAYS_NOTHING: Final = frozenset(
-    {"axisLabel", "fields", "icon", "interval", "tooltip", "url"}
+    {"axisLabel", "fields", "icon", "interval", "tooltip", "unit", "url"}
 )
 _FALSE_SAYS_NOTHING: Final = frozenset({"hide", "hideTimeOverride", "transparent"})
-
-
-def columns_of(
-    choices: Iterable[Choice],
-    query: Callable[[str], str],
-    column: Callable[[Text, str], Column] = Column,
-) -> list[Column]:
-    """A column for each choice, its query made of the choice's value."""
-    return [column(choice.text, query(str(choice.value))) for choice in choices]
-
-
-SOME: Final = 1e-9
-"""The least that counts as above 0."""
-
-GREEN_AT_ZERO: Final = steps(GREEN, (1, "semi-dark-red"))
-"""For what should be 0."""
