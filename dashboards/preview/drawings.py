@@ -172,13 +172,11 @@ def unreported(report: Report) -> list[str]:
 
 def errors(drawing: Drawing, report: Report) -> list[str]:
     """A picture's errors, one a line."""
-    board = drawing.board
-    at = f"{drawing.moment}, {board.name}, {board.language}, {drawing.theme}, {drawing.width}"
-    lines = [
-        f"{at}: {issue['panel'] or 'the dashboard'}: {issue['code']}: {issue['message']}"
-        for issue in report["errors"]
-    ]
-    lines += [f"{at}: not found: {name}" for name in report["missingFiles"]]
+    lines = []
+    for issue in report["errors"]:
+        panel = issue["panel"] or "the dashboard"
+        lines.append(f"{drawing.picture}: {panel}: {issue['code']}: {issue['message']}")
+    lines += [f"{drawing.picture}: not found: {name}" for name in report["missingFiles"]]
     return lines
 
 

@@ -130,12 +130,15 @@ class Replay:
                 folder / "idle.log",
             )
             exporters.enter_context(running(self._idle))
-            self._servers = [
-                _start_prometheus(ports[2], ports[0], folder / "replay"),
-                _start_prometheus(ports[3], ports[1], folder / "nothing"),
-            ]
-            for server in self._servers:
-                servers.enter_context(running(server))
+            self._servers: list[Program] = []
+            for port, target, name in (
+                (ports[2], ports[0], "replay"),
+                (ports[3], ports[1], "nothing"),
+            ):
+                server = _start_prometheus(port, target, folder / name)
+                # No context manager: one that is forgotten (--keep) ends all the same.
+                servers.callback(server.stop)
+                self._servers.append(server)
             self._exporters = exporters.pop_all()
 
     def __enter__(self) -> Self:

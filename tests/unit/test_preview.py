@@ -130,7 +130,7 @@ def test_errors_say_where_they_are() -> None:
     drawing = Drawing(BOARDS[3], Moment.END, "light")
     found = report(errors=[issue("Progress", "bare-no-data")], warnings=[issue("x", "y")])
     assert drawings.errors(drawing, found) == [
-        "end, run, zh, light, 1600: Progress: bare-no-data: as it is"
+        "end/zh-light-1600/run.png: Progress: bare-no-data: as it is"
     ]
 
 
