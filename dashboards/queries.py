@@ -8,6 +8,9 @@ from harborlight.ledger.ownership import AttemptState, TrialState
 from harborlight.views import catalogue as c
 
 ACTIVE = (AttemptState.RUNNING, AttemptState.QUEUED)
+ATTEMPTED_TASKS, COMPLETE_TASKS = Matches("attempted"), Matches("complete")
+"""Scopes of comparisons, as matchers that leave the label in."""
+
 TERMINAL = any_of((TrialState.SCORED, TrialState.FAULTED, TrialState.UNVERIFIED))
 
 OVERDUE, LATE = 7.0, 4.0
@@ -31,6 +34,11 @@ def scored(s: Scope) -> str:
 
 def target(s: Scope) -> str:
     return s.latest(c.RUN_ATTEMPTS_TARGET)
+
+
+def active(s: Scope) -> str:
+    """Attempts that run or are going to."""
+    return sum_by("run", s.latest(c.RUN_ATTEMPTS, state=any_of(ACTIVE)))
 
 
 def share_scored(s: Scope) -> str:
@@ -109,8 +117,7 @@ def seconds_left(s: Scope) -> str:
     """Until the estimated end; where there is none, one of the codes of ``texts.NO_END``."""
     left = f"clamp_min({estimated_end(s)} - time(), 0)"
     complete = f"({scored(s)} >= {target(s)}) * 0 + ({COMPLETE})"
-    active = sum_by("run", s.latest(c.RUN_ATTEMPTS, state=any_of(ACTIVE)))
-    early = f"({active} > 0) * 0 + ({TOO_EARLY})"
+    early = f"({active(s)} > 0) * 0 + ({TOO_EARLY})"
     stopped = f"{scored(s)} * 0 + ({NOTHING_RUNS})"
     return f"({complete})\nor ({left})\nor ({early})\nor ({stopped})"
 
@@ -120,19 +127,31 @@ def difference(s: Scope, scope: str = "attempted") -> str:
     return f"100 * {s.latest(c.RUN_DIFFERENCE, scope=scope)}"
 
 
-def beyond_noise(s: Scope, scope: str | None = "attempted") -> str:
-    """``texts.NOISE``: by the interval of the attempts' luck, else by that of the tasks' choice."""
-    only = {} if scope is None else {"scope": scope}
+def beyond_noise(s: Scope, scope: Matches) -> str:
+    """``texts.NOISE``: by the interval of the attempts' luck, else by that of the tasks' choice.
+
+    Over all attempted tasks it is a result only when nothing is left to run: until then quick
+    attempts weigh more than slow ones, which no interval knows.
+    """
 
     def bound(which: str) -> str:
         by_luck, by_tasks = (
-            s.latest(c.RUN_DIFFERENCE_CI, interval=interval, bound=which, **only)
+            s.latest(c.RUN_DIFFERENCE_CI, interval=interval, bound=which, scope=scope)
             for interval in ("fixed_task", "task_sampling")
         )
         return f"({by_luck} or {by_tasks})"
 
     lower, upper = bound("lower"), bound("upper")
-    return first_that_holds([f"{lower} > 0", f"{upper} < 0", f"{lower} <= 0"])
+    settled = "" if scope == COMPLETE_TASKS else f" and on (run) ({active(s)} == 0)"
+    return first_that_holds(
+        [
+            f"{lower} > 0{settled}",
+            f"{upper} < 0{settled}",
+            f"{lower} <= 0 and {upper} >= 0",
+            f"{lower} > 0",
+            f"{upper} < 0",
+        ]
+    )
 
 
 # Tasks

@@ -154,6 +154,8 @@ NOISE: Final = (
     Choice(1, Text("▲ better, beyond noise", "▲ 更好，超出噪声"), GREEN),
     Choice(2, Text("▼ worse, beyond noise", "▼ 更差，超出噪声"), RED),
     Choice(3, Text("≈ within noise", "≈ 在噪声之内"), GREY),
+    Choice(4, Text("▲ ahead so far", "▲ 目前领先"), YELLOW),
+    Choice(5, Text("▼ behind so far", "▼ 目前落后"), YELLOW),
 )
 """Codes of ``queries.beyond_noise``."""
 

@@ -152,17 +152,22 @@ def headline() -> list[tuple[int, Panel]]:
             stat(
                 Text("Against the reference", "与参照相比"),
                 [
-                    Query(q.beyond_noise(S), Text("all attempted tasks", "全部已尝试任务")),
+                    Query(
+                        q.beyond_noise(S, q.ATTEMPTED_TASKS),
+                        Text("all attempted tasks", "全部已尝试任务"),
+                    ),
                     Query(q.difference(S), Text("difference", "差值")),
                 ],
                 about=Text(
-                    "On the same tasks as the reference, those with a scored attempt. Beyond "
+                    "On the same tasks as the reference, those with a scored attempt. Within "
                     "noise: "
-                    "the 95 % interval of the difference does not hold 0. While the run is not "
-                    "complete, quick attempts weigh more than slow ones, which no interval knows.",
-                    "与参照在相同任务（已有计分尝试的任务）上比较。超出噪声：差值的 95% 区间不含 "
+                    "the 95 % interval of the difference holds 0. While trials run or wait, quick "
+                    "attempts weigh more than slow ones, which no interval knows: until then the "
+                    "run is only ahead or behind “so far”.",
+                    "与参照在相同任务（已有计分尝试的任务）上比较。在噪声之内：差值的 95% 区间含 "
                     "0。"
-                    "运行未完成时，快的尝试比慢的更早计入，任何区间都不包含这一偏置。",
+                    "仍有 trial 运行或排队时，快的尝试比慢的更早计入，任何区间都不包含这一偏置，"
+                    "因此只说“目前”领先或落后。",
                 ),
                 form=Format(mappings=NOISE),
                 each={1: {"unit": PERCENTAGE_POINTS, "decimals": 1, "mappings": ()}},
@@ -222,14 +227,14 @@ def progress() -> Panel:
 def pace() -> list[tuple[int, Panel]]:
     return [
         (
-            8,
+            10,
             table(
                 Text("Estimated end", "预计结束"),
                 [
                     Column(
                         Text("Method", "方法"),
                         shows="method",
-                        width=130,
+                        width=120,
                         mappings=(
                             Choice("observed_rate", Text("Observed rate", "按实测速率"), "text"),
                             Choice("simulation", Text("Simulation", "按模拟"), "text"),
@@ -294,7 +299,7 @@ def pace() -> list[tuple[int, Panel]]:
             ),
         ),
         (
-            12,
+            10,
             time_series(
                 Text("Pace", "速率"),
                 [

@@ -56,7 +56,7 @@ def serving() -> list[tuple[int, Panel]]:
     used = summed(c.REPLICA_KV_USED)
     return [
         (
-            7,
+            6,
             stat(
                 Text("Trials of its pools", "服务池中的 trial"),
                 [
@@ -79,7 +79,7 @@ def serving() -> list[tuple[int, Panel]]:
             ),
         ),
         (
-            17,
+            18,
             table(
                 Text("Replicas", "副本"),
                 [
@@ -102,7 +102,7 @@ def serving() -> list[tuple[int, Panel]]:
                         cell="text",
                         width=130,
                     ),
-                    Column(Text("Active requests", "活跃请求"), each(summed(c.REPLICA_RUNNING))),
+                    Column(Text("Active", "活跃请求"), each(summed(c.REPLICA_RUNNING))),
                     Column(Text("At most", "上限"), each(summed(c.REPLICA_MAX_RUNNING))),
                     Column(Text("Waiting", "等待"), each(summed(c.REPLICA_QUEUED))),
                     Column(Text("KV tokens", "KV token"), each(used)),

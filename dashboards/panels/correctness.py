@@ -197,7 +197,7 @@ def comparison() -> Panel:
             ),
             Column(
                 Text("What it says", "结论"),
-                q.beyond_noise(S, None),
+                f"{q.beyond_noise(S, q.ATTEMPTED_TASKS)}\nor {q.beyond_noise(S, q.COMPLETE_TASKS)}",
                 mappings=NOISE,
                 cell="text",
                 width=220,

@@ -172,7 +172,7 @@ def runs() -> Panel:
             ),
             Column(
                 Text("What it says", "结论"),
-                q.beyond_noise(S),
+                q.beyond_noise(S, q.ATTEMPTED_TASKS),
                 mappings=NOISE,
                 cell="text",
                 width=190,

@@ -97,7 +97,7 @@ def taken_apart() -> list[tuple[int, Panel]]:
     cell = partial(Column, cell="text", thresholds=steps("text", (1, ORANGE)))
     return [
         (
-            13,
+            14,
             table(
                 Text("Faults by cause and phase", "按原因与阶段的故障"),
                 [
@@ -127,7 +127,7 @@ def taken_apart() -> list[tuple[int, Panel]]:
             ),
         ),
         (
-            6,
+            5,
             bar_gauge(
                 Text("By exception type", "按异常类型"),
                 [

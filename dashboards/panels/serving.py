@@ -190,7 +190,7 @@ def replicas() -> Panel:
                 width=140,
             ),
             Column(
-                Text("Last complete answer", "最近完整应答"),
+                Text("Last answer", "最近应答"),
                 f"time() - {S.latest(c.REPLICA_LAST_COMPLETE)}",
                 unit=DURATION,
                 decimals=0,
@@ -488,7 +488,7 @@ def jobs_of_pools() -> list[tuple[int, Panel]]:
     )
     return [
         (
-            12,
+            10,
             time_series(
                 Text("Trials by state", "按状态的 trial"),
                 [
@@ -517,7 +517,7 @@ def jobs_of_pools() -> list[tuple[int, Panel]]:
             ),
         ),
         (
-            6,
+            8,
             table(
                 Text("Runs that use them", "使用它们的运行"),
                 [
@@ -539,7 +539,7 @@ def jobs_of_pools() -> list[tuple[int, Panel]]:
                         S.latest(c.POOL_MODEL_MATCH),
                         mappings=YES_NO,
                         cell="text",
-                        width=110,
+                        width=100,
                         no_value=Text("not known", "未知"),
                     ),
                 ],

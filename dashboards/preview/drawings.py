@@ -27,9 +27,10 @@ DATA_REQUIRED: Final = frozenset({Moment.HALF, Moment.END})
 
 MAY_BE_EMPTY: Final[Mapping[str, Mapping[str, frozenset[Moment]]]] = {
     "exporter": {"Jobs with unreadable files": DATA_REQUIRED},
-    "fleet": {"Replicas not up": DATA_REQUIRED},
-    "run": {"Estimated end": frozenset({Moment.END})},
-    "serving": {"Replicas not up": DATA_REQUIRED},
+    "run": {
+        "Estimated end": frozenset({Moment.END}),
+        "Completed-task matched": frozenset({Moment.HALF}),
+    },
 }
 """Panels, by their English titles, that may have no data even then, and when."""
 
