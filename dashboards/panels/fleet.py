@@ -143,10 +143,11 @@ def runs() -> Panel:
             Column(
                 Text("Run", "运行"),
                 shows="run",
+                width=190,
                 links=[link_to("run", Text("Open the run", "打开运行"), run=THERE)],
             ),
             Column(
-                Text("State", "状态"), q.run_state(S), mappings=RUN_STATES, cell="text", width=140
+                Text("State", "状态"), q.run_state(S), mappings=RUN_STATES, cell="text", width=130
             ),
             Column(Text("Scored", "已计分"), q.scored(S), width=80),
             Column(Text("Target", "目标"), q.target(S), width=80, no_value=Text("?", "?")),
@@ -175,7 +176,7 @@ def runs() -> Panel:
                 q.beyond_noise(S, q.ATTEMPTED_TASKS),
                 mappings=NOISE,
                 cell="text",
-                width=190,
+                width=170,
                 no_value=NO_REFERENCE,
             ),
             Column(
@@ -183,7 +184,7 @@ def runs() -> Panel:
                 q.faults_open(S),
                 cell="text",
                 thresholds=GREEN_AT_ZERO,
-                width=110,
+                width=105,
                 links=[
                     link_to(
                         "faults",
@@ -193,11 +194,11 @@ def runs() -> Panel:
                 ],
             ),
             Column(
-                Text("Faults, last hour", "最近一小时故障"),
+                Text("Faults, 1 h", "故障，1 小时"),
                 q.faults_in(S, "1h"),
                 cell="text",
                 thresholds=steps(GREEN, (1, YELLOW), (10, RED)),
-                width=130,
+                width=105,
             ),
             Column(
                 Text("Time left", "剩余时间"),
@@ -212,7 +213,7 @@ def runs() -> Panel:
                 q.verdict_age(S),
                 unit=DURATION,
                 decimals=0,
-                width=120,
+                width=105,
             ),
         ],
         about=Text(

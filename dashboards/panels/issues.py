@@ -106,12 +106,14 @@ def taken_apart() -> list[tuple[int, Panel]]:
                     cell(
                         Text("All", "合计"),
                         sum_by("run, cause", S.latest(c.RUN_FAULTS_TOTAL)),
+                        width=65,
                     ),
                     Column(
                         Text("Open", "未解决"),
                         q.faults_open(S, "run, cause"),
                         cell="text",
                         thresholds=steps("text", (1, RED)),
+                        width=65,
                     ),
                     cell(Text("Tasks hit", "涉及任务"), S.latest(c.RUN_FAULT_TASKS)),
                 ],
