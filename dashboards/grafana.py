@@ -17,7 +17,7 @@ import attr
 import grafanalib.core as g
 
 from dashboards.promql import Matcher, Scope
-from dashboards.texts import GREEN, Choice, Language, Text, localised
+from dashboards.texts import GREEN, GREY, Choice, Language, Text, localised
 from harborlight.views.catalogue import Metric
 
 SCHEMA_VERSION: Final = 41
@@ -107,7 +107,7 @@ def _override(matcher: str, of: str, options: Mapping[str, Any]) -> Json:
     }
 
 
-def mapping(choices: Iterable[Choice], empty: Text | None = None, colour: str = "text") -> Json:
+def mapping(choices: Iterable[Choice], empty: Text | None = None, colour: str = GREY) -> Json:
     """Values shown as text in their colours; ``empty``: and what is no value at all.
 
     Without it, Grafana colours a missing value as one below all thresholds: often green.
@@ -149,7 +149,7 @@ class Format:
     maximum: float | None = None
 
 
-def _defaults(form: Format, no_value: Text, empty: str = "text") -> Json:
+def _defaults(form: Format, no_value: Text, empty: str = GREY) -> Json:
     """``fieldConfig.defaults`` of any panel."""
     return {
         **mapping(form.mappings, no_value, empty),
@@ -176,7 +176,7 @@ def stat(
     colour: str = "value",
     links: Sequence[Json] = (),
     sideways: bool = False,
-    empty: str = "text",
+    empty: str = GREY,
 ) -> Panel:
     """Single values; a query's colour is that of its values above 0.
 

@@ -66,7 +66,9 @@ def at_a_glance() -> list[tuple[int, Panel]]:
             stat(
                 Text("Runs", "运行"),
                 [
-                    Query(f"count({S.latest(c.RUN_TARGET_KNOWN)})", Text("known", "已知")),
+                    Query(
+                        f"count({S.latest(c.RUN_TARGET_KNOWN)}) or vector(0)", Text("known", "已知")
+                    ),
                     Query(f"count({running}) or vector(0)", Text("running", "运行中")),
                 ],
                 about=Text("Evaluations in this view.", "本视图中的评测运行。"),
