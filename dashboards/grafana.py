@@ -216,7 +216,7 @@ def stat(
                     "links": list(links) or None,
                 }
             },
-            "options": {"wideLayout": not sideways, "showPercentChange": False},
+            "options": {"wideLayout": False, "showPercentChange": False},
         },
     )
 

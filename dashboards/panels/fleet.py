@@ -220,8 +220,10 @@ def runs() -> Panel:
         ],
         about=Text(
             "Ratio and difference are those of the tasks attempted so far, on the same tasks as "
-            "the reference. Follow a run's name to its dashboard.",
-            "比例与差值针对目前已尝试的任务，与参照任务相同。点击运行名称进入其看板。",
+            "the reference; new faults are those of the last hour. Follow a run's name to its "
+            "dashboard.",
+            "比例与差值针对目前已尝试的任务，与参照任务相同；故障为最近一小时内的。"
+            "点击运行名称进入其看板。",
         ),
         no_value=NO_RUN,
         sort=Text("State", "状态"),
