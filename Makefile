@@ -1,10 +1,12 @@
 # make setup    a virtual environment in .venv, from the lock, with .venv/bin/harborlight
 # make demo     a Terminal-Bench-sized run, replayed and served
-# make test     linters, types and all tests (installs missing Debian packages as root)
+# make test     linters, types, every dashboard drawn and all tests (installs missing Debian packages
+#               as root)
 # make lint     linters and types only
 # make lock     requirements.lock again, from pyproject.toml (UPGRADE=1: newest versions)
 # make docs     the table of metrics in README.md, from the catalogue
 # make dashboards    dashboards/generated again, from the code in dashboards
+# make pictures    the README's pictures again, from a replayed run
 # make preview    pictures of the dashboards at several moments of a replayed run, and what is wrong
 #                 with them (ARGS=--help: how to draw less, and again without a replay)
 # make bench    the benchmarks
@@ -15,7 +17,7 @@
 BIN := .venv/bin
 CODE := $(wildcard exporter tests dashboards)
 
-.PHONY: setup demo test packages lint lock docs dashboards preview bench e2e-sglang clean
+.PHONY: setup demo test packages lint lock docs dashboards preview pictures bench e2e-sglang clean
 
 setup:
 	@.ci/setup
@@ -31,6 +33,7 @@ test: setup packages lint
 	if command -v bwrap >/dev/null && [ -x $(BIN)/harbor ]; then \
 	    export HARBORLIGHT_REQUIRE_REAL_HARBOR=$${HARBORLIGHT_REQUIRE_REAL_HARBOR-1}; \
 	fi; \
+	$(BIN)/python -m dashboards.preview --skip-if-missing && \
 	$(BIN)/python -m pytest
 
 lint: setup
@@ -54,6 +57,9 @@ dashboards: setup
 
 preview: setup packages
 	$(BIN)/python -m dashboards.preview $(ARGS)
+
+pictures: setup packages
+	$(BIN)/python -m dashboards.preview --publish
 
 bench: setup
 	$(BIN)/python -m pytest tests/benchmarks -q -s

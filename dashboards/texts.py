@@ -120,9 +120,9 @@ BOUNDARIES: Final = (
 RESOLUTIONS: Final = (
     Choice(Resolution.OPEN, Text("Open", "未解决"), RED),
     Choice(Resolution.PENDING, Text("Pending", "待补上"), BLUE),
-    Choice(Resolution.RETRIED, Text("Retried", "已自动重试"), GREEN),
+    Choice(Resolution.RETRIED, Text("Retried", "已自动重试"), "light-green"),
     Choice(Resolution.REGRADED, Text("Regraded", "已重新评分"), GREEN),
-    Choice(Resolution.REPLAYED, Text("Replayed", "已补跑"), GREEN),
+    Choice(Resolution.REPLAYED, Text("Replayed", "已补跑"), "dark-green"),
     Choice(Resolution.GIVEN_UP, Text("Given up", "已放弃"), GREY),
 )
 

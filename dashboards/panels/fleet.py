@@ -229,6 +229,7 @@ def runs() -> Panel:
         sort=Text("State", "状态"),
         descending=True,
         filters=True,
+        hide=("scope",),
     )
 
 

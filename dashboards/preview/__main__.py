@@ -49,6 +49,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--end-session", type=Path, metavar="FILE", help="stop a kept session, and draw nothing"
     )
+    parser.add_argument("--publish", action="store_true", help="draw the README's pictures instead")
     parser.add_argument(
         "--skip-if-missing", action="store_true", help="0 where a needed program is not installed"
     )
@@ -118,6 +119,11 @@ def _preview(arguments: argparse.Namespace) -> int:
         kept = PICTURES / "session.json"
         if arguments.session is None:
             session.write(kept)
+        if arguments.publish:
+            jobs = [drawings.shown_job(shown, session) for shown in drawings.SHOWN]
+            toolchain.draw(jobs, scratch)
+            _say(f"preview: {len(jobs)} pictures in {drawings.PUBLISHED}")
+            return 0
         faults = _draw(arguments, session, scratch)
         for fault in faults:
             _say(fault)

@@ -150,8 +150,10 @@ class Page {
     return result.value;
   }
 
-  async picture() {
-    const how = { format: 'png', captureBeyondViewport: false };
+  /** The window as a PNG, or what is above `bottom` of it. */
+  async picture(width, bottom) {
+    const clip = bottom && { x: 0, y: 0, width, height: bottom, scale: 1 };
+    const how = { format: 'png', captureBeyondViewport: false, ...(clip && { clip }) };
     return Buffer.from((await this.send('Page.captureScreenshot', how)).data, 'base64');
   }
 }

@@ -34,6 +34,9 @@ MAY_BE_EMPTY: Final[Mapping[str, Mapping[str, frozenset[Moment]]]] = {
 }
 """Panels, by their English titles, that may have no data even then, and when."""
 
+PUBLISHED: Final = PREVIEW.parent / "pictures"
+"""Pictures that are committed, for the README."""
+
 FAULTS: Final[Mapping[str | None, frozenset[str]]] = {
     None: frozenset({"annotation-error"}),
     "Bad query": frozenset({"promql-error"}),
@@ -74,6 +77,27 @@ class Drawing:
         """Where it goes, below PICTURES."""
         kind = f"{self.board.language}-{self.theme}-{self.width}{'-kiosk' * self.kiosk}"
         return Path(self.moment) / kind / f"{self.board.name}.png"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A picture for the README: down to ``bottom`` pixels, or whole."""
+
+    file: str
+    board: str
+    language: str
+    moment: Moment
+    theme: str
+    bottom: int | None = None
+
+
+SHOWN: Final = (
+    Shown("run.png", "run", "en", Moment.HALF, "dark", 1370),
+    Shown("run-zh.png", "run", "zh", Moment.FROZEN, "light", 1370),
+    Shown("serving.png", "serving", "en", Moment.FROZEN, "dark", 1210),
+    Shown("fleet.png", "fleet", "en", Moment.FROZEN, "light", 760),
+    Shown("faults.png", "faults", "en", Moment.END, "dark", 1120),
+)
 
 
 def boards(languages: Iterable[str], only: Iterable[str] = ()) -> list[Board]:
@@ -138,6 +162,14 @@ def job(drawing: Drawing, session: Session) -> dict[str, Any]:
         "requireData": drawing.moment in DATA_REQUIRED,
         "allowEmpty": may_be_empty(drawing.board.name, drawing.moment),
     }
+
+
+def shown_job(shown: Shown, session: Session) -> dict[str, Any]:
+    """A picture for the README, for render.mjs."""
+    (board,) = boards([shown.language], [shown.board])
+    drawing = Drawing(board, shown.moment, shown.theme)
+    out = str(PUBLISHED / shown.file)
+    return {**job(drawing, session), "out": out, "bottom": shown.bottom}
 
 
 def selfcheck_job(session: Session, moment: Moment) -> dict[str, Any]:

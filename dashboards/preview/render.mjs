@@ -7,6 +7,7 @@
 // A job list is a JSON array of objects; on the command line the names have dashes:
 //   dashboard (file), out (PNG), prometheus (URL), theme (dark|light), width, from, to,
 //   vars {name: value or [values]} (--var n=v), kiosk, scrapeInterval (seconds),
+//   bottom (pixels from the top to keep of the picture),
 //   datasource {uid: name} (--datasource uid=name), timezone, scale,
 //   requireData (an empty panel is an error), allowEmpty [title or id] (--allow-empty T),
 //   allow [code] (codes that are no errors, --allow CODE).
@@ -41,6 +42,7 @@ const OPTIONS = {
   'scrape-interval': text,
   timezone: text,
   scale: text,
+  bottom: text,
   kiosk: flag,
   'require-data': flag,
   'allow-empty': texts,
@@ -141,7 +143,7 @@ async function draw(chromium, server, id, job, timeoutMs) {
     const result = await page.evaluate('window.finishPreview()');
     const out = job.out ?? 'dashboard.png';
     mkdirSync(path.dirname(path.resolve(out)), { recursive: true });
-    writeFileSync(out, await page.picture());
+    writeFileSync(out, await page.picture(config.width, job.bottom && Number(job.bottom)));
     const { errors, warnings } = judge(job, result);
     return {
       ok: errors.length === 0,

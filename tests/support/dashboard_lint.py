@@ -646,6 +646,9 @@ def fields(board: Board) -> Iterator[str]:
         found = _fields(board, panel)
         if tabular:
             yield from (f"{title(panel)}: {problem}" for problem in found.problems)
+        if panel["type"] == "table":
+            unnamed = sorted(k for k, name in found.shown.items() if name == k)
+            yield from (f"{title(panel)}: a column {name} without a title" for name in unnamed)
         refs = {target.get("refId") for target in panel.get("targets", ())}
         legends = {target.get("legendFormat") for target in panel.get("targets", ())}
         names = set(found.shown.values()) if tabular else legends

@@ -720,6 +720,11 @@ BAD: list[tuple[str, Callable[[Json], None], str]] = [
     ),
     (
         "fields",
+        put(f"{TABLE}.transformations.1.options.excludeByName", {}),
+        "a column Time without a title",
+    ),
+    (
+        "fields",
         put(f"{TABLE}.transformations.1.options.excludeByName", {"runs": True}),
         "organize: runs",
     ),
