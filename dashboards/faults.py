@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.boards import run_variable, standing_annotations
+from dashboards.common import run_variable, standing_annotations
 from dashboards.grafana import Board, Line, Section
 from dashboards.panels import faults
 from dashboards.texts import Text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.boards import pool_variable, run_variable, standing_annotations
+from dashboards.common import pool_variable, run_variable, standing_annotations
 from dashboards.grafana import Board, Line, Section
 from dashboards.panels import fleet
 from dashboards.texts import Text

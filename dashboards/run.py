@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dashboards.boards import (
+from dashboards.common import (
     ONE_RUN,
     run_variable,
     standing_annotations,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.boards import pool_variable, replica_annotation, replica_variable
+from dashboards.common import pool_variable, replica_annotation, replica_variable
 from dashboards.grafana import Board, Line, Section
 from dashboards.panels import serving
 from dashboards.texts import Text

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dashboards import queries as q
-from dashboards.boards import (
+from dashboards.common import (
     DASH,
     NO_REFERENCE,
     NO_RUN,
     NO_VERDICT,
 )
-from dashboards.boards import (
+from dashboards.common import (
     ONE_RUN as S,
 )
 from dashboards.grafana import (

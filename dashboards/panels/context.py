@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dashboards import queries as q
-from dashboards.boards import (
+from dashboards.common import (
     NO_RUN,
     published_references,
 )
-from dashboards.boards import (
+from dashboards.common import (
     ONE_RUN as S,
 )
 from dashboards.grafana import (

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 from dashboards import queries as q
-from dashboards.boards import (
+from dashboards.common import (
     DASH,
     NO_REFERENCE,
     NO_RUN,
     NO_VERDICT,
 )
-from dashboards.boards import (
+from dashboards.common import (
     ONE_RUN as S,
 )
 from dashboards.grafana import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.boards import (
+from dashboards.common import (
     DATA_AGE,
     NO_EXPORTER,
     STALE_SECONDS,

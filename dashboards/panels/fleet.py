@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from dashboards import queries as q
-from dashboards.boards import (
+from dashboards.common import (
     DASH,
     DATA_AGE,
     NO_POOL,

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from dashboards import queries as q
-from dashboards.boards import (
+from dashboards.common import (
     NO_RUN,
 )
-from dashboards.boards import (
+from dashboards.common import (
     ONE_RUN as S,
 )
 from dashboards.grafana import (

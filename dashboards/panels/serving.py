@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboards import queries as q
-from dashboards.boards import (
+from dashboards.common import (
     DASH,
     NO_POOL,
 )
