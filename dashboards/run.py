@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
-from dashboards.common import (
-    ONE_RUN,
-    run_variable,
-    standing_annotations,
-)
-from dashboards.grafana import (
-    Board,
-    Line,
-    Section,
-    search_box,
-    variable,
-)
+from dashboards.common import ONE_RUN, run_variable, standing_annotations
+from dashboards.grafana import Board, Line, Section, search_box, variable
 from dashboards.panels import attempts, context, correctness, health, issues, tasks
 from dashboards.promql import Variable
 from dashboards.texts import Text

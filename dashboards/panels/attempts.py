@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from dashboards import queries as q
-from dashboards.common import (
-    DASH,
-    NO_REFERENCE,
-    NO_RUN,
-    NO_VERDICT,
-)
-from dashboards.common import (
-    ONE_RUN as S,
-)
+from dashboards.common import DASH, NO_REFERENCE, NO_RUN, NO_VERDICT, ONE_RUN as S
 from dashboards.grafana import (
     DATE,
     DURATION,
@@ -26,19 +18,8 @@ from dashboards.grafana import (
     table,
     time_series,
 )
-from dashboards.promql import (
-    Matches,
-    shown_as,
-)
-from dashboards.texts import (
-    ATTEMPT_STATES,
-    BLUE,
-    GREEN,
-    NO_END,
-    NOISE,
-    Choice,
-    Text,
-)
+from dashboards.promql import Matches, shown_as
+from dashboards.texts import ATTEMPT_STATES, BLUE, GREEN, NO_END, NOISE, Choice, Text
 from harborlight.views import catalogue as c
 
 PER_HOUR = Text("suffix: /h", "suffix: /小时")
@@ -110,10 +91,10 @@ def headline() -> list[tuple[int, Panel]]:
                     ),
                 ],
                 about=Text(
-                    "Trials that ended per hour in the last hour, faults and retries included; and "
-                    "attempts scored per hour over all the time in which trials ran.",
-                    "最近一小时内每小时结束的 trial 数（含故障与重试），以及在有 trial 运行的全部"
-                    "时间里每小时计分的尝试数。",
+                    "Trials that ended per hour in the last hour, faults and retries included; "
+                    "and attempts scored per hour over all the time in which trials ran.",
+                    "最近一小时内每小时结束的 trial 数（含故障与重试），以及在有 trial "
+                    "运行的全部时间里每小时计分的尝试数。",
                 ),
                 form=Format(unit=PER_HOUR, decimals=1),
                 names=True,
@@ -160,14 +141,12 @@ def headline() -> list[tuple[int, Panel]]:
                 ],
                 about=Text(
                     "On the same tasks as the reference, those with a scored attempt. Within "
-                    "noise: "
-                    "the 95 % interval of the difference holds 0. While trials run or wait, quick "
-                    "attempts weigh more than slow ones, which no interval knows: until then the "
-                    "run is only ahead or behind “so far”.",
+                    "noise: the 95 % interval of the difference holds 0. While trials run or "
+                    "wait, quick attempts weigh more than slow ones, which no interval knows: "
+                    "until then the run is only ahead or behind “so far”.",
                     "与参照在相同任务（已有计分尝试的任务）上比较。在噪声之内：差值的 95% 区间含 "
-                    "0。"
-                    "仍有 trial 运行或排队时，快的尝试比慢的更早计入，任何区间都不包含这一偏置，"
-                    "因此只说“目前”领先或落后。",
+                    "0。仍有 trial 运行或排队时，快的尝试比慢的更早计入，"
+                    "任何区间都不包含这一偏置，因此只说“目前”领先或落后。",
                 ),
                 form=Format(mappings=NOISE),
                 each={1: {"unit": PERCENTAGE_POINTS, "decimals": 1, "mappings": ()}},
@@ -271,8 +250,7 @@ def pace() -> list[tuple[int, Panel]]:
                     "When every attempt of the target will be scored, faulted ones run again. The "
                     "range holds 8 of 10 simulated ends; it is no confidence interval.",
                     "目标中的每次尝试（含需补跑的故障）全部计分的时间。范围包含 10 次模拟中的 8 "
-                    "次，"
-                    "并不是置信区间。",
+                    "次，并不是置信区间。",
                 ),
                 no_value=Text(
                     "Too early to tell, or nothing runs", "为时过早，或没有运行中的 trial"

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from dashboards import queries as q
-from dashboards.common import (
-    NO_RUN,
-    published_references,
-)
-from dashboards.common import (
-    ONE_RUN as S,
-)
+from dashboards.common import NO_RUN, ONE_RUN as S, published_references
 from dashboards.grafana import (
     DATE,
     DURATION,
@@ -22,20 +16,8 @@ from dashboards.grafana import (
     table,
     text,
 )
-from dashboards.promql import (
-    Matches,
-    Scope,
-    sum_by,
-)
-from dashboards.texts import (
-    BLUE,
-    JOB_STATES,
-    ORANGE,
-    RED,
-    REPLICA_STATES,
-    Text,
-    coded,
-)
+from dashboards.promql import Matches, Scope, sum_by
+from dashboards.texts import BLUE, JOB_STATES, ORANGE, RED, REPLICA_STATES, Text, coded
 from harborlight.ledger.ownership import TrialState
 from harborlight.views import catalogue as c
 
@@ -70,8 +52,7 @@ def serving() -> list[tuple[int, Panel]]:
                 ],
                 about=Text(
                     "All jobs that use the pools of this run, other runs' included. Terminal "
-                    "counts "
-                    "faults, too: it is not the scored attempts.",
+                    "counts faults, too: it is not the scored attempts.",
                     "使用该运行服务池的全部作业，含其他运行。终态包含故障，因此不等于已计分尝试。",
                 ),
                 names=True,
@@ -202,8 +183,9 @@ def notes() -> list[tuple[int, Panel]]:
                     "The target is fixed: tasks that a run leaves out are taken from it by the "
                     "configuration, with the reason, never by themselves.",
                     "Harbor 标为结束的 trial 可能没有 verdict：容器未能启动、模型 API 拒绝请求、"
-                    "verifier 超时。这些都不反映模型本身，因此不推进进度；它们留在问题台账中，并从"
-                    "仍然可用的最窄边界补跑。reward 为 0 的 verdict 也是 verdict，照样计数。\n\n"
+                    "verifier 超时。这些都不反映模型本身，因此不推进进度；它们留在问题台账中，"
+                    "并从仍然可用的最窄边界补跑。reward 为 0 的 verdict 也是 verdict，照样计数。"
+                    "\n\n"
                     "分母固定：运行不包含的任务由配置连同理由移出，绝不会自行减少。",
                 ),
                 about=Text("What counts, and why.", "计数规则及其理由。"),

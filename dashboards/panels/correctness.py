@@ -5,15 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from dashboards import queries as q
-from dashboards.common import (
-    DASH,
-    NO_REFERENCE,
-    NO_RUN,
-    NO_VERDICT,
-)
-from dashboards.common import (
-    ONE_RUN as S,
-)
+from dashboards.common import DASH, NO_REFERENCE, NO_RUN, NO_VERDICT, ONE_RUN as S
 from dashboards.grafana import (
     PERCENTAGE_POINTS,
     Column,
@@ -24,18 +16,8 @@ from dashboards.grafana import (
     table,
     time_series,
 )
-from dashboards.promql import (
-    Matches,
-    shown_as,
-)
-from dashboards.texts import (
-    BLUE,
-    NOISE,
-    ORANGE,
-    YES_NO,
-    Choice,
-    Text,
-)
+from dashboards.promql import Matches, shown_as
+from dashboards.texts import BLUE, NOISE, ORANGE, YES_NO, Choice, Text
 from harborlight.views import catalogue as c
 
 SCOPES = (
@@ -92,9 +74,9 @@ def headline() -> list[tuple[int, Panel]]:
                 Text("Current scored attempts", "当前已计分尝试"),
                 [Query(k_of_n, Text("{{k}} of {{n}} passed", "{{n}} 次中通过 {{k}} 次"))],
                 about=Text(
-                    "Passed over scored, of all attempts so far. Biased until the run is complete: "
-                    "quick tasks are scored first and tend to be easy. Compare by the matched "
-                    "numbers beside it.",
+                    "Passed over scored, of all attempts so far. Biased until the run is "
+                    "complete: quick tasks are scored first and tend to be easy. Compare by the "
+                    "matched numbers beside it.",
                     "截至目前所有尝试中通过数与已计分数之比。运行完成之前有偏置：快的任务先计分，"
                     "往往也更容易。比较请看旁边的同任务数字。",
                 ),
@@ -112,8 +94,8 @@ def headline() -> list[tuple[int, Panel]]:
                     Query(ratio("reference", "complete"), Text("reference", "参照"), ORANGE),
                 ],
                 about=Text(
-                    "Only tasks whose every attempt is scored, the same ones on both sides. At the "
-                    "end of the run this is the final comparison.",
+                    "Only tasks whose every attempt is scored, the same ones on both sides. At "
+                    "the end of the run this is the final comparison.",
                     "只含所有尝试都已计分的任务，两侧任务相同。运行结束时即为最终比较。",
                 ),
                 form=percent,
@@ -132,8 +114,8 @@ def headline() -> list[tuple[int, Panel]]:
                 about=Text(
                     "Passed over target if every attempt that is missing failed, or passed. No "
                     "statistics: the final ratio cannot lie outside.",
-                    "若其余尝试全部失败或全部通过，通过数与目标之比。不含统计推断：最终比例不可能"
-                    "落在此区间之外。",
+                    "若其余尝试全部失败或全部通过，通过数与目标之比。不含统计推断："
+                    "最终比例不可能落在此区间之外。",
                 ),
                 form=percent,
                 names=True,
@@ -154,8 +136,8 @@ def headline() -> list[tuple[int, Panel]]:
                 about=Text(
                     "The reference's ratio on the run's tasks plus the difference so far; and the "
                     "run by the leaderboard's rule, which counts open faults as failed.",
-                    "参照在本运行任务上的比例加上目前的差值；以及按排行榜规则（未解决故障计为失败）"
-                    "计算的比例。",
+                    "参照在本运行任务上的比例加上目前的差值；"
+                    "以及按排行榜规则（未解决故障计为失败）计算的比例。",
                 ),
                 form=percent,
                 names=True,
@@ -208,8 +190,7 @@ def comparison() -> Panel:
             "Mean of the tasks' ratios, both sides on the same tasks. 95 % intervals of the "
             "difference: “luck” is that of the attempts at these tasks, “tasks” also that of "
             "which tasks there are. What it says goes by the first.",
-            "各任务比例的平均，两侧任务相同。差值的 95% 区间："
-            "“运气”只含这些任务上尝试的随机性，"
+            "各任务比例的平均，两侧任务相同。差值的 95% 区间：“运气”只含这些任务上尝试的随机性，"
             "“任务”还包含任务选取的随机性。结论按前者。",
         ),
         no_value=NO_REFERENCE,
@@ -317,8 +298,8 @@ def comparability() -> Panel:
         ],
         hide=("run",),
         about=Text(
-            "A condition that does not hold takes nothing away from the numbers: it says what they "
-            "are not. `harborlight status` gives the reason.",
+            "A condition that does not hold takes nothing away from the numbers: it says what "
+            "they are not. `harborlight status` gives the reason.",
             "条件不成立并不改变数字，只说明它们不代表什么。`harborlight status` 会给出原因。",
         ),
         no_value=NO_RUN,

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.common import (
-    DATA_AGE,
-    NO_EXPORTER,
-    STALE_SECONDS,
-)
+from dashboards.common import DATA_AGE, NO_EXPORTER, STALE_SECONDS
 from dashboards.grafana import (
     DURATION,
     GREEN_AT_ZERO,
@@ -21,20 +17,8 @@ from dashboards.grafana import (
     table,
     time_series,
 )
-from dashboards.promql import (
-    EVERYTHING,
-    RATE_WINDOW,
-)
-from dashboards.texts import (
-    BLUE,
-    GREEN,
-    GREY,
-    RED,
-    YELLOW,
-    YES_NO,
-    Choice,
-    Text,
-)
+from dashboards.promql import EVERYTHING, RATE_WINDOW
+from dashboards.texts import BLUE, GREEN, GREY, RED, YELLOW, YES_NO, Choice, Text
 from harborlight.views import catalogue as c
 
 S = EVERYTHING
@@ -82,8 +66,7 @@ def at_a_glance() -> list[tuple[int, Panel]]:
                     "Files of jobs that cannot be read and are not just being written. The log "
                     "names them; the trials they belong to count as unreadable faults.",
                     "无法读取且并非正在写入的作业文件。日志会列出文件名；对应的 trial "
-                    "计为“无法读取”"
-                    "故障。",
+                    "计为“无法读取”故障。",
                 ),
                 form=Format(
                     mappings=(Choice(0, Text("✓ none", "✓ 无"), GREEN),), thresholds=GREEN_AT_ZERO
@@ -97,8 +80,8 @@ def at_a_glance() -> list[tuple[int, Panel]]:
                 Text("Configuration", "配置"),
                 f"min({S.series(c.CONFIG_RELOAD_SUCCESS)})",
                 about=Text(
-                    "Whether the last reload was taken over. If not, the configuration before goes "
-                    "on, and the log says why.",
+                    "Whether the last reload was taken over. If not, the configuration before "
+                    "goes on, and the log says why.",
                     "最近一次重新加载是否生效。未生效时沿用之前的配置，日志说明原因。",
                 ),
                 form=Format(

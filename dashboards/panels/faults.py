@@ -5,9 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from dashboards import queries as q
-from dashboards.common import (
-    NO_RUN,
-)
+from dashboards.common import NO_RUN
 from dashboards.grafana import (
     GREEN_AT_ZERO,
     Column,
@@ -25,12 +23,7 @@ from dashboards.grafana import (
     text,
     time_series,
 )
-from dashboards.promql import (
-    Matches,
-    Scope,
-    any_of,
-    sum_by,
-)
+from dashboards.promql import Matches, Scope, any_of, sum_by
 from dashboards.texts import (
     BOUNDARIES,
     CAUSES,
@@ -114,8 +107,7 @@ def at_a_glance() -> list[tuple[int, Panel]]:
                     "Valid verdicts that Harbor deleted by retrying the trial, and verdicts that "
                     "Harbor holds valid although the trial raised an exception.",
                     "Harbor 重试 trial 时删除的有效 verdict，以及 trial 抛出异常但 Harbor "
-                    "仍认为有效的 "
-                    "verdict。",
+                    "仍认为有效的 verdict。",
                 ),
                 form=Format(thresholds=steps("text", (1, ORANGE))),
                 names=True,
@@ -232,8 +224,7 @@ def where_and_why() -> list[tuple[int, Panel]]:
                 ],
                 about=Text(
                     "Regrade: only the verdict is missing. Resume: the job can run the trial "
-                    "again. "
-                    "Rerun: nothing usable is left.",
+                    "again. Rerun: nothing usable is left.",
                     "重新评分：只缺 verdict。续跑：作业可再次运行该 trial。重跑：没有可用的残留。",
                 ),
                 no_value=NO_RUN,
@@ -347,8 +338,8 @@ def verdicts() -> list[tuple[int, Panel]]:
                 Text("Scored with an exception", "带异常的计分"),
                 of_each(causes, [scored(str(choice.value)) for choice in causes]),
                 about=Text(
-                    "By the exception's cause. Harbor holds types that it does not know for valid; "
-                    "`invalid_exceptions` in the configuration takes one out.",
+                    "By the exception's cause. Harbor holds types that it does not know for "
+                    "valid; `invalid_exceptions` in the configuration takes one out.",
                     "按异常原因。Harbor 把未知类型视为有效；可在配置中用 `invalid_exceptions` "
                     "排除。",
                 ),
@@ -371,8 +362,8 @@ def verdicts() -> list[tuple[int, Panel]]:
                 about=Text(
                     "Harbor retries some exceptions whose reward it holds valid, and deletes the "
                     "verdict. Many of them bias a run: only bad luck gets a second try.",
-                    "Harbor 会重试某些它认为 reward 有效的异常，并删除该 verdict。数量多时会使结果"
-                    "产生偏差：只有坏运气得到第二次机会。",
+                    "Harbor 会重试某些它认为 reward 有效的异常，并删除该 verdict。"
+                    "数量多时会使结果产生偏差：只有坏运气得到第二次机会。",
                 ),
                 form=Format(minimum=0),
                 no_value=Text("✓ None", "✓ 无"),

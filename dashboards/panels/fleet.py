@@ -5,13 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from dashboards import queries as q
-from dashboards.common import (
-    DASH,
-    DATA_AGE,
-    NO_POOL,
-    NO_REFERENCE,
-    NO_RUN,
-)
+from dashboards.common import DASH, DATA_AGE, NO_POOL, NO_REFERENCE, NO_RUN
 from dashboards.grafana import (
     DURATION,
     GREEN_AT_ZERO,
@@ -26,11 +20,7 @@ from dashboards.grafana import (
     table,
     time_series,
 )
-from dashboards.promql import (
-    Matches,
-    Scope,
-    sum_by,
-)
+from dashboards.promql import Matches, Scope, sum_by
 from dashboards.texts import (
     BLUE,
     GREEN,

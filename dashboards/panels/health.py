@@ -3,31 +3,9 @@
 from __future__ import annotations
 
 from dashboards import queries as q
-from dashboards.common import (
-    DATA_AGE,
-    NO_RUN,
-)
-from dashboards.common import (
-    ONE_RUN as S,
-)
-from dashboards.grafana import (
-    GREEN_AT_ZERO,
-    Format,
-    Panel,
-    link_to,
-    stat,
-    steps,
-)
-from dashboards.texts import (
-    GREEN,
-    JOB_STATES,
-    RED,
-    RUN_STATES,
-    YELLOW,
-    Choice,
-    Text,
-    coded,
-)
+from dashboards.common import DATA_AGE, NO_RUN, ONE_RUN as S
+from dashboards.grafana import GREEN_AT_ZERO, Format, Panel, link_to, stat, steps
+from dashboards.texts import GREEN, JOB_STATES, RED, RUN_STATES, YELLOW, Choice, Text, coded
 
 
 def strip() -> list[tuple[int, Panel]]:
@@ -39,10 +17,8 @@ def strip() -> list[tuple[int, Panel]]:
                 q.run_state(S),
                 about=Text(
                     "Complete: every attempt of the target is scored. Running or waiting: trials "
-                    "run "
-                    "or are planned. Stopped short: attempts are missing and nothing is going to "
-                    "run "
-                    "them.",
+                    "run or are planned. Stopped short: attempts are missing and nothing is going "
+                    "to run them.",
                     "已完成：目标中的每次尝试都已计分。运行中或等待中：有 trial 在运行或已安排。"
                     "未完成即停：还缺尝试，但没有任何作业会去跑它们。",
                 ),
@@ -57,8 +33,8 @@ def strip() -> list[tuple[int, Panel]]:
                 Text("Jobs", "作业"),
                 q.livest_job(S),
                 about=Text(
-                    "The liveliest of the run's Harbor jobs. “Cannot be told”: unfinished, and its "
-                    "process cannot be seen from the exporter; that counts as live.",
+                    "The liveliest of the run's Harbor jobs. “Cannot be told”: unfinished, and "
+                    "its process cannot be seen from the exporter; that counts as live.",
                     "该运行的 Harbor 作业中最活跃的一个。“无法判断”：尚未结束，但 exporter "
                     "看不到它的进程；按仍在运行处理。",
                 ),
@@ -92,8 +68,8 @@ def strip() -> list[tuple[int, Panel]]:
                     "Executions that ended without a verdict within the last hour, retried ones "
                     "included. Some are normal over a long run; many at once are a sick "
                     "environment or server.",
-                    "最近一小时内没有得到 verdict 就结束的执行，包括已自动重试的。长时间运行中"
-                    "偶有故障属正常；短时间内大量出现说明环境或服务有问题。",
+                    "最近一小时内没有得到 verdict 就结束的执行，包括已自动重试的。"
+                    "长时间运行中偶有故障属正常；短时间内大量出现说明环境或服务有问题。",
                 ),
                 form=Format(
                     mappings=(Choice(0, Text("✓ none", "✓ 无"), GREEN),),
@@ -111,8 +87,8 @@ def strip() -> list[tuple[int, Panel]]:
                 about=Text(
                     "Faults whose attempt nobody scores, runs or plans: they stay until somebody "
                     "replays them. `harborlight replay-plan` prints how.",
-                    "其尝试无人计分、运行或安排的故障：在有人补跑之前一直保留。"
-                    "`harborlight replay-plan` 会给出补跑命令。",
+                    "其尝试无人计分、运行或安排的故障：在有人补跑之前一直保留。`harborlight "
+                    "replay-plan` 会给出补跑命令。",
                 ),
                 form=Format(
                     mappings=(Choice(0, Text("✓ none", "✓ 无"), GREEN),),
@@ -148,8 +124,8 @@ def strip() -> list[tuple[int, Panel]]:
                 about=Text(
                     "The running trial that has taken longest, as a multiple of what is usual for "
                     "its task. A slow run has long tasks; a sick one has trials far beyond usual.",
-                    "正在运行的 trial 中耗时最久者，相对其任务通常耗时的倍数。慢的运行是任务本身"
-                    "长；有问题的运行是 trial 远超通常耗时。",
+                    "正在运行的 trial 中耗时最久者，相对其任务通常耗时的倍数。"
+                    "慢的运行是任务本身长；有问题的运行是 trial 远超通常耗时。",
                 ),
                 form=Format(
                     unit="suffix: ×",

@@ -5,12 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from dashboards import queries as q
-from dashboards.common import (
-    NO_RUN,
-)
-from dashboards.common import (
-    ONE_RUN as S,
-)
+from dashboards.common import NO_RUN, ONE_RUN as S
 from dashboards.grafana import (
     GREEN_AT_ZERO,
     Column,
@@ -25,10 +20,7 @@ from dashboards.grafana import (
     table,
     time_series,
 )
-from dashboards.promql import (
-    any_of,
-    sum_by,
-)
+from dashboards.promql import any_of, sum_by
 from dashboards.texts import (
     BLUE,
     BOUNDARIES,
@@ -74,8 +66,7 @@ def headline() -> list[tuple[int, Panel]]:
                     "valid verdicts that Harbor deleted by retrying. Scored with an exception: "
                     "Harbor holds the reward valid although the trial raised something.",
                     "故障是没有 verdict 的执行，会永久保留。被丢弃：Harbor 重试时删除的有效 "
-                    "verdict。"
-                    "带异常的计分：trial 虽抛出异常，但 Harbor 认为其 reward 有效。",
+                    "verdict。带异常的计分：trial 虽抛出异常，但 Harbor 认为其 reward 有效。",
                 ),
                 form=Format(thresholds=steps("text")),
                 each={
@@ -159,8 +150,8 @@ def taken_apart() -> list[tuple[int, Panel]]:
                     ],
                 ),
                 about=Text(
-                    "Open: nobody scores, runs or plans the attempt. Pending: a trial that runs or "
-                    "is planned is to replace it.",
+                    "Open: nobody scores, runs or plans the attempt. Pending: a trial that runs "
+                    "or is planned is to replace it.",
                     "未解决：无人计分、运行或安排该尝试。待补上：已有运行中或已安排的 trial "
                     "将替换它。",
                 ),

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dashboards import queries as q
-from dashboards.common import (
-    DASH,
-    NO_POOL,
-)
+from dashboards.common import DASH, NO_POOL
 from dashboards.grafana import (
     DURATION,
     GREEN_AT_ZERO,
@@ -22,11 +19,7 @@ from dashboards.grafana import (
     table,
     time_series,
 )
-from dashboards.promql import (
-    Matches,
-    Scope,
-    sum_by,
-)
+from dashboards.promql import Matches, Scope, sum_by
 from dashboards.texts import (
     BLUE,
     GREEN,
@@ -406,8 +399,8 @@ def throughput() -> list[tuple[int, Panel]]:
                     ),
                 ],
                 about=Text(
-                    "Requests a second. Aborted counts signals and is no rate of errors; retracted "
-                    "ones went back into the queue because the KV cache was full.",
+                    "Requests a second. Aborted counts signals and is no rate of errors; "
+                    "retracted ones went back into the queue because the KV cache was full.",
                     "每秒请求数。中止统计的是信号，并非错误率；撤回的请求因 KV "
                     "缓存已满而回到队列。",
                 ),

@@ -5,29 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from dashboards import queries as q
-from dashboards.grafana import (
-    DURATION,
-    PERCENTAGE_POINTS,
-    SOME,
-    Column,
-    Panel,
-    steps,
-    table,
-)
-from dashboards.promql import (
-    Matches,
-    Scope,
-    Variable,
-    shown_as,
-)
-from dashboards.texts import (
-    BLUE,
-    GREEN,
-    ORANGE,
-    RED,
-    TASK_STATES,
-    Text,
-)
+from dashboards.grafana import DURATION, PERCENTAGE_POINTS, SOME, Column, Panel, steps, table
+from dashboards.promql import Matches, Scope, Variable, shown_as
+from dashboards.texts import BLUE, GREEN, ORANGE, RED, TASK_STATES, Text
 from harborlight.ledger.ownership import AttemptState
 from harborlight.views import catalogue as c
 

@@ -69,8 +69,7 @@ from harborlight.statistics.runs import Statistics
 from harborlight.views import terminal
 from harborlight.views.faults import FILTERS, as_csv, as_json, as_table, fault_lines
 from harborlight.views.metrics import Page
-from harborlight.views.replay import as_json as replay_json
-from harborlight.views.replay import as_script, hints, replays
+from harborlight.views.replay import as_json as replay_json, as_script, hints, replays
 from harborlight.views.terminal_text import counted
 
 log = logging.getLogger("harborlight.cli")

@@ -14,8 +14,7 @@ from harbor.models.trial.result import TimingInfo, TrialResult
 from pydantic import ValidationError
 
 from harborlight.records import TrialRecord
-from harborlight.sources.harbor_files import FileError as Unreadable
-from harborlight.sources.harbor_files import read_trial_result
+from harborlight.sources.harbor_files import FileError as Unreadable, read_trial_result
 
 
 def our_reading(data: bytes) -> TrialRecord:

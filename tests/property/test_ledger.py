@@ -6,8 +6,7 @@ import tempfile
 from pathlib import Path
 from random import Random
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from msgspec.structs import replace
 
 from harborlight.ledger import Ledger, Store

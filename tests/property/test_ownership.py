@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from harborlight.ledger.jobs import Job
 from harborlight.ledger.ownership import AttemptState, Execution, TaskRules, balance_task

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from itertools import accumulate, pairwise
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from harborlight.ledger.meters import Meter, add, advance, by_role, highest, increase, scalar
 from harborlight.readings import Histogram, Series

@@ -12,8 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from msgspec.structs import replace as replace_struct
 
 from harborlight.demo import DEMO_REFERENCE
@@ -29,8 +28,7 @@ from harborlight.snapshot import CollectorSnapshot, Snapshot
 from harborlight.sources.reference_files import shipped
 from harborlight.statistics.pace import Method, Pace, Quantile, Window
 from harborlight.views.catalogue import CATALOGUE
-from harborlight.views.metrics import OPENMETRICS, TEXT, negotiate
-from harborlight.views.metrics import Page as MetricsPage
+from harborlight.views.metrics import OPENMETRICS, TEXT, Page as MetricsPage, negotiate
 from support.metrics import knowledge_page, snapshot_of, strict_samples, take_snapshot
 from support.page import Page, assert_promises
 from support.records import Watched, job_record, plan, trial

@@ -6,8 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from harborlight.ledger.ownership import Span
 from harborlight.statistics.pace import (

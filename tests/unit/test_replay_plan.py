@@ -13,8 +13,7 @@ import pytest
 from harbor.publisher.packager import Packager
 
 from harborlight.ledger.book import Rules
-from harborlight.ledger.replay_plan import _ELSEWHERE as ELSEWHERE
-from harborlight.ledger.replay_plan import ReplayPlan, plan_replay
+from harborlight.ledger.replay_plan import _ELSEWHERE as ELSEWHERE, ReplayPlan, plan_replay
 from harborlight.ledger.runs import RunDefinition
 from harborlight.records import TaskRef
 from harborlight.sources.job_recipe import JobRecipe, TaskSource, changed_tasks, read_recipe
