@@ -260,7 +260,7 @@ def pace() -> list[tuple[int, Panel]]:
         (
             4,
             stat(
-                Text("Started · last verdict", "开始时间 · 最近 verdict"),
+                Text("Started · last verdict", "开始 · 最近 verdict"),
                 [
                     Query(f"1000 * {S.latest(c.RUN_STARTED)}", Text("started", "开始于")),
                     Query(q.verdict_age(S), Text("since the last verdict", "距上次 verdict")),

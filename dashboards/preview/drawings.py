@@ -120,23 +120,22 @@ def plan(
 ) -> Iterator[Drawing]:
     """At the end everything, before that each dashboard once, in alternating languages."""
     languages = sorted({board.language for board in every})
-    wanted = tuple(moments)
-    for turn, moment in enumerate(wanted):
+    for moment in moments:
+        turn = list(Moment).index(moment)
         names = sorted({board.name for board in every})
         for board in every:
             if moment is Moment.END:
                 for theme in themes:
                     yield Drawing(board, moment, theme)
                 continue
-            language = languages[(turn + names.index(board.name)) % len(languages)]
-            if board.language != language:
-                continue
             theme = themes[turn % len(themes)]
-            yield Drawing(board, moment, theme)
             if moment is Moment.HALF and board.name == WIDE_BOARD:
                 for width in OTHER_WIDTHS:
                     yield Drawing(board, moment, theme, width)
                 yield Drawing(board, moment, theme, kiosk=True)
+            language = languages[(turn + names.index(board.name)) % len(languages)]
+            if board.language == language:
+                yield Drawing(board, moment, theme)
 
 
 def may_be_empty(name: str, moment: Moment) -> list[str]:

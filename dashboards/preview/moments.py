@@ -20,7 +20,10 @@ type Samples = Mapping[float, float]
 
 
 class Moment(StrEnum):
-    """What is shown when; NONE is an exporter that watches nothing."""
+    """What is shown when.
+
+    START is a run in real time that has just begun: 0 %. NONE is an exporter that watches nothing.
+    """
 
     START = "start"
     HALF = "half"
@@ -79,7 +82,6 @@ def find(series: Mapping[str, Samples], over: float | None) -> dict[Moment, floa
     """
     target, scored, moving = series["target"], series["scored"], series["moving"]
     found: dict[Moment, float | None] = {
-        Moment.START: first(target, lambda t, n: n > 0 and scored.get(t) == 0),
         Moment.HALF: first(scored, lambda t, n: n >= target.get(t, float("inf")) / 2),
         Moment.FROZEN: _middle_of_first_stretch(series["frozen"]),
     }
@@ -110,7 +112,12 @@ def look(
     return find(series, over)
 
 
-def look_at_nothing(prometheus: Prometheus, start: float, end: float) -> float | None:
-    """A moment at which the exporter without jobs has been scraped a few times."""
-    scrapes = sorted(prometheus.range('up{job="harborlight"} == 1', float(int(start)), end))
+BEGUN: Final = f"{QUERIES['scored']} == 0 and {QUERIES['target']} > 0"
+IDLE: Final = 'up{job="harborlight"} == 1'
+"""What holds at START and at NONE."""
+
+
+def steady(prometheus: Prometheus, query: str, start: float, end: float) -> float | None:
+    """A moment at which the query has held for a few scrapes."""
+    scrapes = sorted(prometheus.range(query, float(int(start)), end))
     return scrapes[_ENOUGH_SCRAPES] if len(scrapes) > _ENOUGH_SCRAPES else None

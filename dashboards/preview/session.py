@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from dashboards.preview.moments import Moment, Prometheus, look, look_at_nothing
+from dashboards.preview.moments import BEGUN, IDLE, Moment, Prometheus, look, steady
 from dashboards.preview.processes import (
     PreviewError,
     Program,
@@ -42,6 +42,7 @@ class Session:
 
     run: str
     replay_url: str
+    begun_url: str
     nothing_url: str
     start: float
     moments: dict[Moment, float]
@@ -50,6 +51,8 @@ class Session:
 
     def url(self, moment: Moment) -> str:
         """The Prometheus that shows a moment."""
+        if moment is Moment.START:
+            return self.begun_url
         return self.nothing_url if moment is Moment.NONE else self.replay_url
 
     def write(self, path: Path) -> None:
@@ -65,7 +68,7 @@ class Session:
             session = cls(**kept)
         except (OSError, ValueError, TypeError, LookupError) as error:
             raise PreviewError(f"{path} is no session kept by --keep: {error}") from error
-        for url in (session.replay_url, session.nothing_url):
+        for url in (session.replay_url, session.begun_url, session.nothing_url):
             if not Prometheus(url).ready():
                 raise PreviewError(f"The session's Prometheus at {url} does not run any more.")
         return session
@@ -98,7 +101,7 @@ def _start_prometheus(port: int, target: int, folder: Path) -> Program:
 
 
 class Replay:
-    """The demo and an exporter without jobs, each with a Prometheus of its own.
+    """The demo, the demo in real time, and an exporter without jobs, each with a Prometheus.
 
     The Prometheus servers run for as long as ``servers`` is open.
     """
@@ -106,40 +109,42 @@ class Replay:
     def __init__(self, folder: Path, speed: float, servers: ExitStack) -> None:
         self._folder = folder
         self._seconds = _REPLAYED_SECONDS / speed + _SETTLE_SECONDS
-        ports = [free_port() for _ in range(4)]
-        demo, idle, busy, nothing = (f"127.0.0.1:{port}" for port in ports)
         self._start = time.time()
         self._over: float | None = None
-        self._busy = Prometheus(f"http://{busy}")
-        self._nothing = Prometheus(f"http://{nothing}")
+        self._programs: list[Program] = []
+        self._servers: list[Program] = []
         (folder / "no-jobs").mkdir()
-        listen = "--web.listen-address"
+        idle = ["serve", "--jobs", f"{folder}/no-jobs", "--data-dir", f"{folder}/no-ledger"]
         with ExitStack() as exporters:
-            self._demo = Program(
-                "The demo",
-                _harborlight(
-                    "demo", "--speed", f"{speed:g}", listen, demo, "--dir", f"{folder}/demo"
-                ),
-                folder / "demo.log",
+            watched = (
+                ("replay", ["demo", "--speed", f"{speed:g}", "--dir", f"{folder}/demo"]),
+                ("begun", ["demo", "--speed", "1", "--dir", f"{folder}/begun-demo"]),
+                ("nothing", [*idle, "--refresh-interval", "1s"]),
             )
-            exporters.enter_context(running(self._demo))
-            arguments = ["--jobs", f"{folder}/no-jobs", "--data-dir", f"{folder}/no-ledger"]
-            self._idle = Program(
-                "The exporter without jobs",
-                _harborlight("serve", *arguments, "--refresh-interval", "1s", listen, idle),
-                folder / "idle.log",
+            self._busy, self._begun, self._nothing = (
+                self._watch(name, command, exporters, servers) for name, command in watched
             )
-            exporters.enter_context(running(self._idle))
-            self._servers: list[Program] = []
-            for port, target, name in (
-                (ports[2], ports[0], "replay"),
-                (ports[3], ports[1], "nothing"),
-            ):
-                server = _start_prometheus(port, target, folder / name)
-                # No context manager: one that is forgotten (--keep) ends all the same.
-                servers.callback(server.stop)
-                self._servers.append(server)
+            self._demo = self._programs[0]
             self._exporters = exporters.pop_all()
+
+    def _watch(
+        self, name: str, command: list[str], exporters: ExitStack, servers: ExitStack
+    ) -> Prometheus:
+        """One exporter, and the Prometheus that scrapes it."""
+        exporter, server = free_port(), free_port()
+        listen = ["--web.listen-address", f"127.0.0.1:{exporter}"]
+        program = Program(
+            f"The exporter of {name}",
+            _harborlight(*command, *listen),
+            self._folder / f"{name}.log",
+        )
+        exporters.enter_context(running(program))
+        self._programs.append(program)
+        prometheus = _start_prometheus(server, exporter, self._folder / name)
+        # No context manager: one that is forgotten (--keep) ends all the same.
+        servers.callback(prometheus.stop)
+        self._servers.append(prometheus)
+        return Prometheus(f"http://127.0.0.1:{server}")
 
     def __enter__(self) -> Self:
         return self
@@ -149,8 +154,8 @@ class Replay:
 
     def follow(self, wanted: Collection[Moment]) -> Session:
         """Wait for the wanted moments, or the end of the replay if some do not come."""
-        both = (self._busy, self._nothing)
-        self._eventually("Prometheus is ready", lambda: all(one.ready() for one in both))
+        every = (self._busy, self._begun, self._nothing)
+        self._eventually("Prometheus is ready", lambda: all(one.ready() for one in every))
         moments = self._eventually("The replay's moments", lambda: self._moments(wanted))
         infos = self._busy.labels("last_over_time(harborlight_run_info[1h])")
         runs = sorted(info["run"] for info in infos if info["run"].startswith(_DEMO_JOB))
@@ -159,6 +164,7 @@ class Replay:
         return Session(
             run=runs[0],
             replay_url=self._busy.url,
+            begun_url=self._begun.url,
             nothing_url=self._nothing.url,
             start=self._start - _BEFORE_START,
             moments=moments,
@@ -168,7 +174,7 @@ class Replay:
 
     def _eventually[T](self, what: str, attempt: Callable[[], T | None]) -> T:
         def checked() -> T | None:
-            for program in (self._demo, self._idle, *self._servers):
+            for program in (*self._programs, *self._servers):
                 program.check()
             return attempt()
 
@@ -179,11 +185,13 @@ class Replay:
         if self._over is None and REPLAY_OVER in self._demo.text():
             self._over = now
         found = look(self._busy, self._start, now, self._over)
-        if Moment.NONE in wanted:
-            scraped = look_at_nothing(self._nothing, self._start, now)
-            if scraped is None:
-                return None
-            found[Moment.NONE] = scraped
+        for moment, prometheus, query in (
+            (Moment.START, self._begun, BEGUN),
+            (Moment.NONE, self._nothing, IDLE),
+        ):
+            time_of = steady(prometheus, query, self._start, now)
+            if time_of is not None:
+                found[moment] = time_of
         # At the end, what has not come does not come any more.
         if Moment.END in found or all(moment in found for moment in wanted):
             return {moment: time for moment, time in found.items() if moment in wanted}

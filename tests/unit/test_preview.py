@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dashboards.preview import drawings, toolchain
-from dashboards.preview.drawings import FAULTS, SELFCHECK, Board, Drawing
+from dashboards.preview.drawings import FAULTS, SELFCHECK, WIDTH, Board, Drawing
 from dashboards.preview.moments import Moment, find
 from dashboards.preview.processes import PreviewError
 from dashboards.preview.session import Session
@@ -23,6 +23,7 @@ RUN = {
 SESSION = Session(
     run="replay",
     replay_url="http://127.0.0.1:1",
+    begun_url="http://127.0.0.1:3",
     nothing_url="http://127.0.0.1:2",
     start=0.0,
     moments={Moment.START: 10.0, Moment.HALF: 20.0, Moment.END: 30.0, Moment.NONE: 30.0},
@@ -46,7 +47,6 @@ def issue(panel: str | None, code: str) -> dict[str, Any]:
 
 def test_moments_of_a_run() -> None:
     assert find(RUN, over=4.0) == {
-        Moment.START: 2.0,
         Moment.HALF: 4.0,
         Moment.FROZEN: 4.0,
         Moment.END: 6.0,
@@ -75,32 +75,37 @@ def test_at_the_end_every_language_and_theme_is_drawn() -> None:
     }
 
 
-def test_before_the_end_languages_alternate() -> None:
-    drawn = list(drawings.plan(BOARDS, [Moment.START, Moment.NONE], ["dark"]))
-    assert {(d.moment, d.board.name, d.board.language) for d in drawn} == {
+def test_before_the_end_each_dashboard_is_drawn_once_and_languages_alternate() -> None:
+    drawn = list(drawings.plan(BOARDS, [Moment.START, Moment.HALF, Moment.FROZEN], ["dark"]))
+    plain = {(d.moment, d.board.name, d.board.language) for d in drawn if d.width == WIDTH}
+    assert plain >= {
         (Moment.START, "fleet", "en"),
         (Moment.START, "run", "zh"),
-        (Moment.NONE, "fleet", "zh"),
-        (Moment.NONE, "run", "en"),
+        (Moment.HALF, "fleet", "zh"),
+        (Moment.HALF, "run", "en"),
+        (Moment.FROZEN, "fleet", "en"),
+        (Moment.FROZEN, "run", "zh"),
     }
-    assert len(drawn) == len(BOARDS)
 
 
-def test_at_half_the_run_is_drawn_at_other_widths_and_as_a_kiosk() -> None:
+def test_a_moment_that_is_left_out_changes_nothing_for_the_others() -> None:
+    alone = set(drawings.plan(BOARDS, [Moment.FROZEN], ["dark", "light"]))
+    among = set(drawings.plan(BOARDS, [Moment.START, Moment.FROZEN], ["dark", "light"]))
+    assert alone <= among
+
+
+def test_at_half_the_run_is_drawn_at_other_widths_and_as_a_kiosk_in_both_languages() -> None:
     drawn = [d for d in drawings.plan(BOARDS, [Moment.HALF], ["dark"]) if d.board.name == "run"]
-    assert [(d.width, d.kiosk) for d in drawn] == [
-        (1600, False),
-        (1280, False),
-        (2560, False),
-        (1600, True),
-    ]
-    assert len({d.picture for d in drawn}) == len(drawn)
+    other = {(1280, False), (2560, False), (1600, True)}
+    shown = [(d.board.language, d.width, d.kiosk) for d in drawn]
+    assert {(lang, *how) for lang in ("en", "zh") for how in other} < set(shown)
+    assert len({d.picture for d in drawn}) == len(drawn) == 7
 
 
 @pytest.mark.parametrize(
     ("moment", "required", "url"),
     [
-        (Moment.START, False, SESSION.replay_url),
+        (Moment.START, False, SESSION.begun_url),
         (Moment.END, True, SESSION.replay_url),
         (Moment.NONE, False, SESSION.nothing_url),
     ],
