@@ -7,11 +7,13 @@ Those with a name ending in ``-rule`` are rules of Grafana's dashboard linter un
 from __future__ import annotations
 
 import itertools
+import json
 import re
 import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Final
 
 from support import promql
@@ -109,6 +111,19 @@ class Board:
                 yield expression, analyse(expression.expr, self.names)
             except (ValueError, KeyError):
                 continue  # what cannot be read is another rule's
+
+
+GENERATED: Final = Path(__file__).resolve().parents[2] / "dashboards" / "generated"
+
+
+def generated(language: str) -> list[Board]:
+    """All dashboards of a language."""
+    found = {
+        file.stem: json.loads(file.read_text("utf-8"))
+        for file in sorted((GENERATED / language).glob("*.json"))
+    }
+    siblings = {document["uid"]: document for document in found.values()}
+    return [Board(name, language, document, siblings) for name, document in found.items()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,8 +77,11 @@ def references(text: str) -> list[str]:
     return [next(filter(None, groups)) for groups in _REFERENCE.findall(text)]
 
 
-def expand(expr: str, variables: Collection[str]) -> str:
-    """With values in place of variables. Raises KeyError for one that there is not."""
+def expand(expr: str, variables: Collection[str] | Mapping[str, str]) -> str:
+    """With values in place of variables: these, or made-up ones where only names are given.
+
+    Raises KeyError for a variable that there is not.
+    """
 
     def value(match: re.Match[str]) -> str:
         name = next(filter(None, match.groups()))
@@ -86,7 +89,7 @@ def expand(expr: str, variables: Collection[str]) -> str:
             return _BUILT_IN[name]
         if name not in variables:
             raise KeyError(name)
-        return f"{_ANY}{name}"
+        return variables[name] if isinstance(variables, Mapping) else f"{_ANY}{name}"
 
     return _REFERENCE.sub(value, expr)
 

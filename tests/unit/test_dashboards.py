@@ -17,7 +17,7 @@ import yaml
 import dashboards
 from harborlight.views.catalogue import CATALOGUE
 from support import dashboard_lint as lint
-from support.dashboard_lint import EXCLUDED, RULES, Board, findings
+from support.dashboard_lint import EXCLUDED, RULES, Board, findings, generated
 from support.dashboard_model import NOT_IN_THE_MODEL, losses
 from support.dashboard_texts import differences
 from support.label_values import CLOSED, OPEN, closed_values
@@ -28,16 +28,6 @@ GENERATED = ROOT / "dashboards" / "generated"
 LANGUAGES = ("en", "zh")
 
 type Json = dict[str, Any]
-
-
-def generated(language: str) -> list[Board]:
-    """All dashboards of a language."""
-    found = {
-        file.stem: json.loads(file.read_text("utf-8"))
-        for file in sorted((GENERATED / language).glob("*.json"))
-    }
-    siblings = {document["uid"]: document for document in found.values()}
-    return [Board(name, language, document, siblings) for name, document in found.items()]
 
 
 BOARDS = [board for language in LANGUAGES for board in generated(language)]
