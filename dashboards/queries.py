@@ -91,16 +91,24 @@ def verdict_age(s: Scope) -> str:
 
 
 def verdicts_due(s: Scope) -> str:
-    """How many verdicts the run's pace would have given since the last one; while it runs."""
-    running = attempts(s, AttemptState.RUNNING)
+    """How many verdicts the run's pace would have given since the last one.
+
+    0 while nothing runs; nothing before the first verdict: there is no pace to judge by.
+    """
     rate = s.latest(c.RUN_SCORED_RATE, window="run")
-    return f"({verdict_age(s)} * {rate} and {running} > 0) or {scored(s)} * 0"
+    return _while_it_runs(s, f"{verdict_age(s)} * {rate}")
 
 
 def slowest_task(s: Scope) -> str:
-    """How many times its task's usual duration the slowest running trial has taken."""
+    """How many times its task's usual duration the slowest running trial has taken, likewise."""
     age = f"(time() - {s.latest(c.TASK_OLDEST_START)})"
-    return f"max by (run) ({age} / {s.latest(c.TASK_USUAL_DURATION)}) or {scored(s)} * 0"
+    return _while_it_runs(s, f"max by (run) ({age} / {s.latest(c.TASK_USUAL_DURATION)})")
+
+
+def _while_it_runs(s: Scope, expr: str) -> str:
+    """The expression for runs with a running attempt, 0 for the others."""
+    running = f"{attempts(s, AttemptState.RUNNING)} > 0"
+    return f"({expr} and {running})\nor ({scored(s)} * 0 unless {running})"
 
 
 def estimated_end(s: Scope) -> str:

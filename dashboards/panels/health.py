@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboards import queries as q
-from dashboards.common import DATA_AGE, NO_RUN, ONE_RUN as S
+from dashboards.common import DATA_AGE, NO_RUN, NO_VERDICT, ONE_RUN as S
 from dashboards.grafana import GREEN_AT_ZERO, Format, Panel, link_to, stat, steps
 from dashboards.texts import GREEN, JOB_STATES, RED, RUN_STATES, YELLOW, Choice, Text, coded
 
@@ -106,14 +106,16 @@ def strip() -> list[tuple[int, Panel]]:
                 about=Text(
                     "How many verdicts the run's own pace would have brought since the last one. "
                     "Up to 3 is chance; from 7 on a silence this long happens by chance once in a "
-                    "thousand times. 0 while nothing runs.",
+                    "thousand times. 0 while nothing runs; before the first verdict there is no "
+                    "pace to judge by.",
                     "按该运行自己的速度，自上次 verdict 以来本应得到几个 verdict。3 以内属偶然；"
-                    "达到 7 时，偶然出现这样长的沉默只有千分之一的可能。没有 trial 运行时为 0。",
+                    "达到 7 时，偶然出现这样长的沉默只有千分之一的可能。没有 trial 运行时为 0；"
+                    "首个 verdict 之前没有可参照的速度。",
                 ),
                 form=Format(
                     decimals=1, thresholds=steps(GREEN, (q.LATE, YELLOW), (q.OVERDUE, RED))
                 ),
-                no_value=NO_RUN,
+                no_value=NO_VERDICT,
             ),
         ),
         (
@@ -123,16 +125,18 @@ def strip() -> list[tuple[int, Panel]]:
                 q.slowest_task(S),
                 about=Text(
                     "The running trial that has taken longest, as a multiple of what is usual for "
-                    "its task. A slow run has long tasks; a sick one has trials far beyond usual.",
+                    "its task, which is known from its first scored trial on. A slow run has long "
+                    "tasks; a sick one has trials far beyond usual.",
                     "正在运行的 trial 中耗时最久者，相对其任务通常耗时的倍数。"
-                    "慢的运行是任务本身长；有问题的运行是 trial 远超通常耗时。",
+                    "任务首次计分后才有通常耗时。慢的运行是任务本身长；有问题的运行是 trial "
+                    "远超通常耗时。",
                 ),
                 form=Format(
                     unit="suffix: ×",
                     decimals=1,
                     thresholds=steps(GREEN, (3, YELLOW), (6, RED)),
                 ),
-                no_value=NO_RUN,
+                no_value=Text("not known yet", "尚不可知"),
             ),
         ),
         (3, DATA_AGE),

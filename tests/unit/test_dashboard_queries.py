@@ -129,8 +129,8 @@ PACE = {'run_scored_attempts_per_second{run="r", window="run"}': 0.0625}
     [
         (attempts(running=1) | VERDICT | PACE, 6.25),  # 100 s at one in 16
         (attempts(scored=1) | VERDICT | PACE, 0),
-        (attempts(running=1) | PACE, 0),
-        (attempts(running=1), 0),
+        (attempts(running=1) | PACE, None),
+        (attempts(running=1), None),
         (
             attempts(running=1)
             | PACE
@@ -139,8 +139,9 @@ PACE = {'run_scored_attempts_per_second{run="r", window="run"}': 0.0625}
         ),
     ],
 )
-def test_verdicts_that_are_due(tmp_path: Path, series: Series, due: float) -> None:
-    evaluate(tmp_path, series, q.verdicts_due(EVERY), {'run="r"': due})
+def test_verdicts_that_are_due(tmp_path: Path, series: Series, due: float | None) -> None:
+    expected = {} if due is None else {'run="r"': due}
+    evaluate(tmp_path, series, q.verdicts_due(EVERY), expected)
 
 
 def test_the_slowest_trial_is_that_of_the_most_usual_durations(tmp_path: Path) -> None:
@@ -153,6 +154,8 @@ def test_the_slowest_trial_is_that_of_the_most_usual_durations(tmp_path: Path) -
     }
     evaluate(tmp_path, series, q.slowest_task(EVERY), {'run="r"': 4})
     evaluate(tmp_path, attempts(scored=2), q.slowest_task(EVERY), {'run="r"': 0})
+    first = {'task_oldest_running_start_timestamp_seconds{run="r", task="first"}': NOW - 500.0}
+    evaluate(tmp_path, attempts(running=1) | first, q.slowest_task(EVERY), {})
 
 
 def ends(point: float, p50: float, preferred: str) -> dict[str, float]:
