@@ -26,7 +26,18 @@ class Variable:
     name: str
 
 
-Matcher = str | Matches | Variable
+@dataclass(frozen=True, slots=True)
+class Contains:
+    """A matcher by text that somebody types: anywhere, in upper or lower case.
+
+    Grafana escapes what a regular expression would take for itself, with backslashes that only
+    PromQL's raw strings take as they are.
+    """
+
+    variable: str
+
+
+Matcher = str | Matches | Variable | Contains
 
 
 @dataclass(frozen=True)
@@ -94,6 +105,8 @@ def _condition(value: Matcher) -> str:
         return f'="${value.name}"'
     if isinstance(value, Matches):
         return f'=~"{value.pattern}"'
+    if isinstance(value, Contains):
+        return f"=~`(?i).*${{{value.variable}:regex}}.*`"
     return f'="{value}"'
 
 

@@ -4,9 +4,12 @@ import { sampleNumber } from './prometheus.js';
 const ALL = '$__all';
 const VARIABLE = /\$(\w+)|\[\[(\w+?)(?::(\w+))?\]\]|\$\{(\w+)(?:\.([^:^}]+))?(?::([^}]+))?\}/g;
 
-const escapeRegex = (value) => String(value).replace(/[\\^$*+?.()|[\]{}]/g, '\\\\$&');
-const anyOf = (values) =>
-  values.length > 1 ? `(${values.map(escapeRegex).join('|')})` : escapeRegex(values[0] ?? '');
+const SPECIAL = /[\\^$*+?.()|[\]{}]/g;
+// Within PromQL's double quotes a backslash is written twice; the format `regex` writes it once.
+const escapeQuoted = (value) => String(value).replace(SPECIAL, '\\\\$&');
+const escapeRegex = (value) => String(value).replace(SPECIAL, '\\$&');
+const anyOf = (values, escape = escapeQuoted) =>
+  values.length > 1 ? `(${values.map(escape).join('|')})` : escape(values[0] ?? '');
 
 function toRegex(text) {
   const parts = /^\/(.*)\/([gimsuy]*)$/s.exec(text);
@@ -232,7 +235,7 @@ const FORMATS = {
   singlequote: ({ values }) => values.map((value) => `'${value}'`).join(','),
   doublequote: ({ values }) => values.map((value) => `"${value}"`).join(','),
   glob: ({ values }) => (values.length > 1 ? `{${values.join(',')}}` : (values[0] ?? '')),
-  regex: ({ values }) => anyOf(values),
+  regex: ({ values }) => anyOf(values, escapeRegex),
 };
 
 function formatValues(format, state) {
