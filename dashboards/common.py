@@ -14,10 +14,12 @@ from harborlight.views import catalogue as c
 ONE_RUN: Final = Scope({"run": Variable("run")})
 
 DASH: Final = Text("—", "—")
-NO_RUN: Final = Text("No run here yet", "这里还没有运行")
-NO_VERDICT: Final = Text("No verdict yet", "还没有 verdict")
-NO_POOL: Final = Text("No pool here", "这里没有服务池")
-NO_REFERENCE: Final = Text("No verdict or no reference yet", "尚无 verdict 或参照")
+# What is missing may be missing because nobody looks: these are true without an exporter, too.
+NO_RUN: Final = Text("No run in sight", "未见运行")
+NO_VERDICT: Final = Text("No verdict in sight", "未见 verdict")
+NO_POOL: Final = Text("No pool in sight", "未见服务池")
+NO_REFERENCE: Final = Text("No verdict or no reference in sight", "未见 verdict 或参照")
+NO_FAULT: Final = Text("No fault in sight", "未见故障")
 NO_EXPORTER: Final = Text("✗ no exporter", "✗ 无 exporter")
 
 STALE_SECONDS: Final = 60

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboards import queries as q
-from dashboards.common import NO_RUN, ONE_RUN as S, published_references
+from dashboards.common import NO_POOL, NO_RUN, ONE_RUN as S, published_references
 from dashboards.grafana import (
     DATE,
     DURATION,
@@ -56,7 +56,7 @@ def serving() -> list[tuple[int, Panel]]:
                     "使用该运行服务池的全部作业，含其他运行。终态包含故障，因此不等于已计分尝试。",
                 ),
                 names=True,
-                no_value=Text("no pool", "无服务池"),
+                no_value=NO_POOL,
             ),
         ),
         (
@@ -103,7 +103,7 @@ def serving() -> list[tuple[int, Panel]]:
                     "say.",
                     "为该运行提供服务的副本。短横线：没有应答，或未提供该数值。",
                 ),
-                no_value=Text("No pool serves this run", "没有服务池为该运行服务"),
+                no_value=Text("No pool of this run in sight", "未见该运行的服务池"),
             ),
         ),
     ]

@@ -100,7 +100,7 @@ def headline() -> list[tuple[int, Panel]]:
                 ),
                 form=percent,
                 names=True,
-                no_value=Text("No task is complete yet", "还没有完整任务"),
+                no_value=Text("No complete task in sight", "未见完整任务"),
             ),
         ),
         (

@@ -71,7 +71,7 @@ def at_a_glance() -> list[tuple[int, Panel]]:
                 form=Format(
                     mappings=(Choice(0, Text("✓ none", "✓ 无"), GREEN),), thresholds=GREEN_AT_ZERO
                 ),
-                no_value=Text("no job", "无作业"),
+                no_value=Text("No job in sight", "未见作业"),
             ),
         ),
         (
@@ -203,7 +203,7 @@ def freshness() -> list[tuple[int, Panel]]:
                     "Broken, torn or not allowed to be read; the rest of the job counts.",
                     "损坏、不完整或无权读取；作业其余部分照常计数。",
                 ),
-                no_value=Text("✓ Every file can be read", "✓ 所有文件都可读取"),
+                no_value=Text("No unreadable file in sight", "未见无法读取的文件"),
             ),
         ),
     ]

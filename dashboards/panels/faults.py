@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from dashboards import queries as q
-from dashboards.common import NO_RUN
+from dashboards.common import NO_FAULT, NO_RUN
 from dashboards.grafana import (
     GREEN_AT_ZERO,
     Column,
@@ -40,9 +40,6 @@ from harborlight.ledger.ownership import AttemptState
 from harborlight.views import catalogue as c
 
 S = Scope({"run": Matches("$run")})
-
-
-NO_FAULT = Text("✓ No fault", "✓ 没有故障")
 
 
 def at_a_glance() -> list[tuple[int, Panel]]:
@@ -310,7 +307,10 @@ def types_and_tasks() -> list[tuple[int, Panel]]:
                     ),
                 ],
                 about=Text("Attempts that nothing replaces yet.", "尚无任何 trial 替换的尝试。"),
-                no_value=Text("✓ No attempt is faulted", "✓ 没有故障的尝试"),
+                no_value=Text(
+                    "No task with a faulted attempt, or per-task metrics are off",
+                    "没有故障尝试的任务，或未导出按任务的指标",
+                ),
                 sort=Text("Faulted", "故障"),
                 descending=True,
             ),
@@ -366,7 +366,7 @@ def verdicts() -> list[tuple[int, Panel]]:
                     "数量多时会使结果产生偏差：只有坏运气得到第二次机会。",
                 ),
                 form=Format(minimum=0),
-                no_value=Text("✓ None", "✓ 无"),
+                no_value=NO_RUN,
             ),
         ),
         (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from dashboards import queries as q
-from dashboards.common import DASH, DATA_AGE, NO_POOL, NO_REFERENCE, NO_RUN
+from dashboards.common import DATA_AGE, NO_EXPORTER, NO_POOL, NO_REFERENCE, NO_RUN
 from dashboards.grafana import (
     DURATION,
     GREEN_AT_ZERO,
@@ -44,6 +44,8 @@ S = Scope({"run": Matches("$run"), "pool": Matches("$pool")})
 
 
 THERE = "${__value.raw:percentencode}"
+OR_ZERO = f" or 0 * max({S.series(c.SNAPSHOT_TIMESTAMP)})"
+"""Where nothing is found, but somebody looks."""
 
 
 def at_a_glance() -> list[tuple[int, Panel]]:
@@ -56,14 +58,12 @@ def at_a_glance() -> list[tuple[int, Panel]]:
             stat(
                 Text("Runs", "运行"),
                 [
-                    Query(
-                        f"count({S.latest(c.RUN_TARGET_KNOWN)}) or vector(0)", Text("known", "已知")
-                    ),
-                    Query(f"count({running}) or vector(0)", Text("running", "运行中")),
+                    Query(f"count({S.latest(c.RUN_TARGET_KNOWN)}){OR_ZERO}", Text("known", "已知")),
+                    Query(f"count({running}){OR_ZERO}", Text("running", "运行中")),
                 ],
                 about=Text("Evaluations in this view.", "本视图中的评测运行。"),
                 names=True,
-                no_value=Text("none yet", "暂无"),
+                no_value=NO_EXPORTER,
             ),
         ),
         (
@@ -71,8 +71,8 @@ def at_a_glance() -> list[tuple[int, Panel]]:
             stat(
                 Text("Jobs", "作业"),
                 [
-                    Query(f"sum({live}) or vector(0)", Text("live", "运行中")),
-                    Query(f"sum({lost}) or vector(0)", Text("interrupted", "已中断")),
+                    Query(f"sum({live}){OR_ZERO}", Text("live", "运行中")),
+                    Query(f"sum({lost}){OR_ZERO}", Text("interrupted", "已中断")),
                 ],
                 about=Text(
                     "Harbor jobs whose process lives, and whose process died without an end.",
@@ -80,7 +80,7 @@ def at_a_glance() -> list[tuple[int, Panel]]:
                 ),
                 each={1: {"thresholds": GREEN_AT_ZERO}},
                 names=True,
-                no_value=DASH,
+                no_value=NO_EXPORTER,
             ),
         ),
         (
@@ -89,12 +89,12 @@ def at_a_glance() -> list[tuple[int, Panel]]:
                 Text("Attempts open", "待完成尝试"),
                 [
                     Query(
-                        f"sum({q.attempts(S, AttemptState.RUNNING)}) or vector(0)",
+                        f"sum({q.attempts(S, AttemptState.RUNNING)}){OR_ZERO}",
                         Text("running", "运行中"),
                     ),
                     Query(
-                        f"sum({S.latest(c.RUN_ATTEMPTS, state=Matches('faulted|unplanned'))}) "
-                        "or vector(0)",
+                        f"sum({S.latest(c.RUN_ATTEMPTS, state=Matches('faulted|unplanned'))})"
+                        f"{OR_ZERO}",
                         Text("nobody will run", "无人会跑"),
                     ),
                 ],
@@ -104,7 +104,7 @@ def at_a_glance() -> list[tuple[int, Panel]]:
                 ),
                 each={1: {"thresholds": GREEN_AT_ZERO}},
                 names=True,
-                no_value=DASH,
+                no_value=NO_EXPORTER,
             ),
         ),
         (
@@ -308,7 +308,7 @@ def jobs() -> Panel:
             "A job's trials are executions; the attempts they count for are in the runs.",
             "作业中的 trial 是执行；它们对应的尝试见运行。",
         ),
-        no_value=Text("No job was found", "没有找到作业"),
+        no_value=Text("No job in sight", "未见作业"),
         filters=True,
     )
 

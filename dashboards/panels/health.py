@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboards import queries as q
-from dashboards.common import DATA_AGE, NO_RUN, NO_VERDICT, ONE_RUN as S
+from dashboards.common import DATA_AGE, NO_POOL, NO_RUN, NO_VERDICT, ONE_RUN as S
 from dashboards.grafana import GREEN_AT_ZERO, Format, Panel, link_to, stat, steps
 from dashboards.texts import GREEN, JOB_STATES, RED, RUN_STATES, YELLOW, Choice, Text, coded
 
@@ -55,7 +55,7 @@ def strip() -> list[tuple[int, Panel]]:
                     mappings=(Choice(0, Text("✓ all up", "✓ 全部正常"), GREEN),),
                     thresholds=GREEN_AT_ZERO,
                 ),
-                no_value=Text("no pool", "无服务池"),
+                no_value=NO_POOL,
                 links=[link_to("serving", Text("Serving pools", "模型服务池"))],
             ),
         ),

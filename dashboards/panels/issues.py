@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from dashboards import queries as q
-from dashboards.common import NO_RUN, ONE_RUN as S
+from dashboards.common import NO_FAULT, NO_RUN, ONE_RUN as S
 from dashboards.grafana import (
     GREEN_AT_ZERO,
     Column,
@@ -135,7 +135,7 @@ def taken_apart() -> list[tuple[int, Panel]]:
                 ),
                 form=Format(minimum=0, thresholds=steps(ORANGE)),
                 names_above=True,
-                no_value=Text("✓ No fault", "✓ 没有故障"),
+                no_value=NO_FAULT,
             ),
         ),
         (

@@ -339,7 +339,7 @@ def queue_and_cache() -> list[tuple[int, Panel]]:
                     "已完成请求的 prompt token 中由前缀缓存提供的比例。",
                 ),
                 form=Format(unit="percentunit", minimum=0, maximum=1),
-                no_value=Text("No request ended in this time", "该时段没有请求结束"),
+                no_value=Text("No request that ended in sight", "未见结束的请求"),
                 legend_below=True,
             ),
         ),
@@ -428,7 +428,7 @@ def latency(metric: Metric, title: Text, spread: Text, about: Text) -> list[tupl
                     "分位数在服务端的桶内插值得到。",
                 ),
                 form=Format(unit="s", minimum=0),
-                no_value=Text("No request in this time", "该时段没有请求"),
+                no_value=Text("No request in sight", "未见请求"),
             ),
         ),
         (
@@ -440,7 +440,7 @@ def latency(metric: Metric, title: Text, spread: Text, about: Text) -> list[tupl
                     " Darker: more requests a second in this bucket.",
                     "颜色越深：落在该桶中的每秒请求越多。",
                 ),
-                no_value=Text("No request in this time", "该时段没有请求"),
+                no_value=Text("No request in sight", "未见请求"),
             ),
         ),
     ]
@@ -540,7 +540,7 @@ def jobs_of_pools() -> list[tuple[int, Panel]]:
                     "Whether the pool serves the model that the run asks for.",
                     "服务池提供的是否就是该运行请求的模型。",
                 ),
-                no_value=Text("No run uses a pool", "没有运行使用服务池"),
+                no_value=Text("No run that uses a pool in sight", "未见使用服务池的运行"),
             ),
         ),
     ]

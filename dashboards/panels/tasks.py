@@ -103,7 +103,10 @@ def every_task() -> Panel:
             "每个任务：已计分尝试中的通过数、参照的数字，以及全部尝试计分后的差值。点击表头排序，"
             "点漏斗筛选，或在上方“搜索”中输入。",
         ),
-        no_value=Text("No tasks match this view.", "没有符合条件的任务。"),
+        no_value=Text(
+            "No tasks match this view, or per-task metrics are off.",
+            "没有符合条件的任务，或未导出按任务的指标。",
+        ),
         sort=Text("Task", "任务"),
         filters=True,
     )
