@@ -142,8 +142,10 @@ class ExporterProcess:
         return self.fetch("/-/ready")[0] == 200
 
     def page(self) -> Page:
-        """The metrics page of this moment."""
+        """The metrics page of this moment; a ConnectionError before there is a first one."""
         status, body = self.fetch("/metrics")
+        if status == 503 and body.startswith("no snapshot yet"):
+            raise ConnectionError(body)
         assert status == 200, f"/metrics answered {status}: {body[:200]}"
         return Page(body)
 
@@ -203,7 +205,7 @@ class ExporterProcess:
         process = self.process
         process.send_signal(signal.SIGSTOP)
         try:
-            eventually(lambda: _stopped(process.pid), what="the exporter's stop")
+            eventually(lambda: stopped(process.pid), what="the exporter's stop")
             yield
         finally:
             process.send_signal(signal.SIGCONT)
@@ -220,7 +222,7 @@ class ExporterProcess:
         self.kill()
 
 
-def _stopped(pid: int) -> bool:
+def stopped(pid: int) -> bool:
     """Whether every thread of the process is stopped."""
     stats = [p.read_text() for p in Path(f"/proc/{pid}/task").glob("*/stat")]
     return bool(stats) and all(s.rpartition(") ")[2].startswith("T") for s in stats)
@@ -230,8 +232,9 @@ class Watcher:
     """Scrapes in the background and holds every page to its promises.
 
     The first failure ends the watch; it is raised by ``check()`` and at the end of
-    the ``with`` block. While the exporter is down (between a kill and the next
-    start) there is nothing to hold; the last page before is kept for comparison.
+    the ``with`` block. While the exporter is down (between a kill and the first
+    page after the next start) there is nothing to hold; the last page before is kept
+    for comparison.
     """
 
     def __init__(self, exporter: ExporterProcess, interval: float = 0.1) -> None:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from support.deadline import eventually
+from support.exporter import stopped
 from support.harbor_local import SANDBOX, SCRIPTED
 from support.harbor_local.gates import open_gate
 
@@ -185,10 +186,27 @@ class HarborJob:
         return self.wait(timeout, expect=None)
 
     def kill(self) -> None:
-        """SIGKILL: nothing is written any more. Sandboxes die with their parent."""
+        """SIGKILL, between two writes of its result: Harbor cannot resume from a torn one.
+
+        Sandboxes die with their parent.
+        """
         if self.running:
+            eventually(self._held_between_writes, 30.0, what="a whole result.json of the job")
             self.process.send_signal(signal.SIGKILL)
             self.process.wait(10.0)
+
+    def _held_between_writes(self) -> bool:
+        """Stop the process; let it go on where its result is half written."""
+        self.process.send_signal(signal.SIGSTOP)
+        eventually(lambda: stopped(self.process.pid) or not self.running, what="Harbor's stop")
+        file = self.path / "result.json"
+        try:
+            if file.exists():
+                json.loads(file.read_bytes())
+        except ValueError:
+            self.process.send_signal(signal.SIGCONT)
+            return False
+        return True
 
     def open_gate(self, gate: str) -> None:
         """Let the scripted agents pass that wait there."""
