@@ -7,7 +7,8 @@ from typing import Any, Final
 from dashboards import queries as q
 from dashboards.grafana import Format, Json, annotation, stat, steps, variable
 from dashboards.promql import EVERYTHING, Matches, Scope, Variable, sum_by
-from dashboards.texts import GREEN, ORANGE, RED, YELLOW, Text
+from dashboards.texts import BLUE, GREEN, ORANGE, RED, YELLOW, Text
+from harborlight.ledger.jobs import JobState
 from harborlight.sources.reference_files import shipped, shipped_names
 from harborlight.views import catalogue as c
 
@@ -15,18 +16,18 @@ ONE_RUN: Final = Scope({"run": Variable("run")})
 
 DASH: Final = Text("—", "—")
 # What is missing may be missing because nobody looks: these are true without an exporter, too.
-NO_RUN: Final = Text("No run in sight", "未见运行")
-NO_VERDICT: Final = Text("No verdict in sight", "未见 verdict")
-NO_POOL: Final = Text("No pool in sight", "未见服务池")
-NO_REFERENCE: Final = Text("No verdict or no reference in sight", "未见 verdict 或参照")
-NO_FAULT: Final = Text("No fault in sight", "未见故障")
+NO_RUN: Final = Text("No run seen", "未见运行")
+NO_VERDICT: Final = Text("No verdict seen", "未见 verdict")
+NO_POOL: Final = Text("No pool seen", "未见服务池")
+NO_REFERENCE: Final = Text("No verdict or no reference seen", "未见 verdict 或参照")
+NO_FAULT: Final = Text("No fault seen", "未见故障")
 NO_EXPORTER: Final = Text("✗ no exporter", "✗ 无 exporter")
 
 STALE_SECONDS: Final = 60
 """The exporter looks every 5 seconds and Prometheus usually twice a minute or more often."""
 
 DATA_AGE: Final = stat(
-    Text("Data age", "数据时效"),
+    Text("Data age", "数据延迟"),
     f"min(time() - {EVERYTHING.series(c.SNAPSHOT_TIMESTAMP)})",
     about=Text(
         "How long ago the exporter put these numbers together. Old data look like a run that "
@@ -66,34 +67,49 @@ def replica_annotation(s: Scope, of_run: str = "") -> Json:
 
 def standing_annotations(s: Scope) -> list[Json]:
     """What happened to jobs and replicas, as far as they belong to the runs in scope."""
-    jobs, of_run = EVERYTHING, s.latest(c.RUN_JOB_INFO)
-    burst = sum_by("run, cause", s.increase(c.RUN_FAULTS_TOTAL, "10m"))
+    jobs, of_run = EVERYTHING, f"and on (harbor_job) {s.latest(c.RUN_JOB_INFO)}"
+
+    def entered(state: JobState) -> str:
+        """Jobs that are in the state, and were not a minute ago."""
+        now = f"{jobs.latest(c.JOB_STATE, state=state)} == 1"
+        before = f"max_over_time({jobs.series(c.JOB_STATE, state=state)}[1m] offset 1m) == 1"
+        return f"({now} unless on (harbor_job) ({before})) {of_run}"
+
+    burst, before = (
+        sum_by("run, cause", s.grown(c.RUN_FAULTS_TOTAL, "5m", ago)) for ago in ("", "1m")
+    )
     return [
         annotation(
             Text("Job started", "作业开始"),
-            f"1000 * {jobs.latest(c.JOB_STARTED)} and on (harbor_job) {of_run}",
-            "blue",
+            f"1000 * {jobs.latest(c.JOB_STARTED)} {of_run}",
+            BLUE,
             says=Text("{{harbor_job}} started", "{{harbor_job}} 开始"),
             value_is_time=True,
         ),
         annotation(
             Text("Job ended", "作业结束"),
-            f"1000 * {jobs.latest(c.JOB_FINISHED)} and on (harbor_job) {of_run}",
+            f"1000 * {jobs.latest(c.JOB_FINISHED)} {of_run}",
             GREEN,
             says=Text("{{harbor_job}} ended", "{{harbor_job}} 结束"),
             value_is_time=True,
         ),
         annotation(
+            Text("Job cancelled", "作业取消"),
+            entered(JobState.CANCELLED),
+            ORANGE,
+            says=Text("{{harbor_job}} was cancelled", "{{harbor_job}} 被取消"),
+        ),
+        annotation(
             Text("Job interrupted", "作业中断"),
-            f"{jobs.latest(c.JOB_STATE, state='interrupted')} == 1 and on (harbor_job) {of_run}",
+            entered(JobState.INTERRUPTED),
             RED,
             says=Text("{{harbor_job}} lost its process", "{{harbor_job}} 的进程已消失"),
         ),
         replica_annotation(jobs, f" and on (pool) {s.latest(c.RUN_POOL_INFO)}"),
         annotation(
             Text("Burst of faults", "故障集中出现"),
-            f"{burst} >= {q.BURST}",
-            ORANGE,
+            f"{burst} >= {q.BURST} unless {before} >= {q.BURST}",
+            YELLOW,
             says=Text("{{run}}: many faults, {{cause}}", "{{run}}：大量故障，{{cause}}"),
         ),
     ]

@@ -72,6 +72,23 @@ class Scope:
     def increase(self, metric: Metric, window: str = RATE_WINDOW, /, **labels: Matcher) -> str:
         return self.change("increase", metric, window, **labels)
 
+    def grown(self, metric: Metric, window: str, ago: str = "", /, **labels: Matcher) -> str:
+        """By how much a counter grew in a window, to the event; ``ago``: that long before.
+
+        Only for the ledger's counters, which never fall. ``increase`` would extrapolate.
+        """
+        assert metric.kind is Kind.COUNTER
+        x, then = self.series(metric, **labels), f" offset {ago}" if ago else ""
+        grown = f"{x}{then} - min_over_time({x}[{window}]{then})"
+        return f"max by ({self._kept(metric, labels)}) ({grown})"
+
+    def stepped(self, metric: Metric, /, **labels: Matcher) -> str:
+        """By how much it grew since the point before: bars of it add up to what happened."""
+        assert metric.kind is Kind.COUNTER
+        x = self.series(metric, **labels)
+        grown = f"clamp_min({x} - {x} offset $__interval, 0)"
+        return f"max by ({self._kept(metric, labels)}) ({grown})"
+
     def buckets(self, metric: Metric, by: str = "", /, **labels: Matcher) -> str:
         """Rates of a histogram's buckets, by ``le`` and the given labels."""
         assert metric.kind is Kind.HISTOGRAM
@@ -127,3 +144,8 @@ def first_that_holds(conditions: Sequence[str]) -> str:
 def shown_as(label: str, expression: str, by: str) -> str:
     """The expression's value as a label: a number that a legend or a cell shows as text."""
     return f'count_values by ({by}) ("{label}", {expression})'
+
+
+def or_blank(expression: str, rows: str) -> str:
+    """The expression, and an empty value for the other rows: so that a table keeps its column."""
+    return f"{expression} or {rows} * NaN"

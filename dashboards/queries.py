@@ -18,7 +18,7 @@ OVERDUE, LATE = 7.0, 4.0
 (exp(-7)), for 4 of 1 in 50."""
 
 BURST = 5
-"""Faults of one cause within ten minutes that are marked as a burst."""
+"""Faults of one cause within five minutes that are marked as a burst."""
 
 
 # Runs
@@ -79,7 +79,7 @@ def replicas_not_up(s: Scope) -> str:
 
 
 def faults_in(s: Scope, window: str, by: str = "run") -> str:
-    return f"round({sum_by(by, s.increase(c.RUN_FAULTS_TOTAL, window))})"
+    return sum_by(by, s.grown(c.RUN_FAULTS_TOTAL, window))
 
 
 def faults_open(s: Scope, by: str = "run") -> str:
@@ -91,12 +91,13 @@ def verdict_age(s: Scope) -> str:
 
 
 def verdicts_due(s: Scope) -> str:
-    """How many verdicts the run's pace would have given since the last one.
+    """How many verdicts the run's pace would have given between the last one and the snapshot.
 
-    0 while nothing runs; nothing before the first verdict: there is no pace to judge by.
+    ``IDLE`` while nothing runs; nothing before the first verdict: there is no pace to judge by.
     """
-    rate = s.latest(c.RUN_SCORED_RATE, window="run")
-    return _while_it_runs(s, f"{verdict_age(s)} * {rate}")
+    looked = f"scalar(max({Scope({}).series(c.SNAPSHOT_TIMESTAMP)}))"
+    since = f"clamp_min({looked} - {s.latest(c.RUN_LAST_VERDICT)}, 0)"
+    return _while_it_runs(s, f"{since} * {s.latest(c.RUN_SCORED_RATE, window='run')}")
 
 
 def slowest_task(s: Scope) -> str:
@@ -105,10 +106,14 @@ def slowest_task(s: Scope) -> str:
     return _while_it_runs(s, f"max by (run) ({age} / {s.latest(c.TASK_USUAL_DURATION)})")
 
 
+IDLE = -1
+"""In place of a number that only a running attempt gives."""
+
+
 def _while_it_runs(s: Scope, expr: str) -> str:
-    """The expression for runs with a running attempt, 0 for the others."""
+    """The expression for runs with a running attempt, ``IDLE`` for the others."""
     running = f"{attempts(s, AttemptState.RUNNING)} > 0"
-    return f"({expr} and {running})\nor ({scored(s)} * 0 unless {running})"
+    return f"({expr} and {running})\nor ({scored(s)} * 0 + ({IDLE}) unless {running})"
 
 
 def estimated_end(s: Scope) -> str:
@@ -139,25 +144,27 @@ def beyond_noise(s: Scope, scope: Matches) -> str:
     """``texts.NOISE``: by the interval of the attempts' luck, else by that of the tasks' choice.
 
     Over all attempted tasks it is a result only when nothing is left to run: until then quick
-    attempts weigh more than slow ones, which no interval knows.
+    attempts weigh more than slow ones, which no interval knows, and without the interval of the
+    attempts' luck nothing is said.
     """
 
-    def bound(which: str) -> str:
-        by_luck, by_tasks = (
-            s.latest(c.RUN_DIFFERENCE_CI, interval=interval, bound=which, scope=scope)
-            for interval in ("fixed_task", "task_sampling")
-        )
-        return f"({by_luck} or {by_tasks})"
+    def bounds(interval: str) -> list[str]:
+        return [
+            s.latest(c.RUN_DIFFERENCE_CI, interval=interval, bound=bound, scope=scope)
+            for bound in ("lower", "upper")
+        ]
 
-    lower, upper = bound("lower"), bound("upper")
+    luck, tasks = bounds("fixed_task"), bounds("task_sampling")
+    lower, upper = (f"({a} or {b})" for a, b in zip(luck, tasks, strict=True))
     settled = "" if scope == COMPLETE_TASKS else f" and on (run) ({active(s)} == 0)"
     return first_that_holds(
         [
             f"{lower} > 0{settled}",
             f"{upper} < 0{settled}",
-            f"{lower} <= 0 and {upper} >= 0",
-            f"{lower} > 0",
-            f"{upper} < 0",
+            f"({luck[0]} <= 0 and {luck[1]} >= 0) or ({lower} <= 0 and {upper} >= 0{settled})",
+            f"{luck[0]} > 0",
+            f"{luck[1]} < 0",
+            f"{lower} <= {upper}",
         ]
     )
 

@@ -87,7 +87,7 @@ JOB_STATES: Final = (
 
 REPLICA_STATES: Final = (
     Choice(ReplicaState.UP, Text("✓ up", "✓ 正常"), GREEN),
-    Choice(ReplicaState.FROZEN, Text("✗ frozen", "✗ 卡死"), RED),
+    Choice(ReplicaState.FROZEN, Text("✗ frozen", "✗ 卡死"), PURPLE),
     Choice(ReplicaState.INCOMPLETE, Text("◐ incomplete", "◐ 不完整"), ORANGE),
     Choice(ReplicaState.UNREACHABLE, Text("✗ unreachable", "✗ 无法连接"), RED),
     Choice(ReplicaState.NO_METRICS, Text("? no metrics", "? 无指标"), ORANGE),
@@ -154,8 +154,9 @@ NOISE: Final = (
     Choice(1, Text("▲ better, beyond noise", "▲ 更好，超出噪声"), GREEN),
     Choice(2, Text("▼ worse, beyond noise", "▼ 更差，超出噪声"), RED),
     Choice(3, Text("≈ within noise", "≈ 在噪声之内"), GREY),
-    Choice(4, Text("▲ ahead so far", "▲ 目前领先"), YELLOW),
-    Choice(5, Text("▼ behind so far", "▼ 目前落后"), YELLOW),
+    Choice(4, Text("▲ ahead so far", "▲ 目前领先"), BLUE),
+    Choice(5, Text("▼ behind so far", "▼ 目前落后"), BLUE),
+    Choice(6, Text("… too early to say", "… 尚不能判断"), GREY),
 )
 """Codes of ``queries.beyond_noise``."""
 

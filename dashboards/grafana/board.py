@@ -82,7 +82,7 @@ def annotation(
         "expr": expr,
         "titleFormat": name,
         "textFormat": says,
-        "step": "60s",
+        "step": "15s",
         "useValueForTime": value_is_time,
     }
 

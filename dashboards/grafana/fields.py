@@ -101,7 +101,7 @@ def mapping(choices: Iterable[Choice], empty: Text | None = None, colour: str = 
     found: list[Any] = [g.StatValueMappings(*items)] if items else []
     if empty is not None:
         result = {"text": empty, "color": colour, "index": len(items)}
-        found.append({"type": "special", "options": {"match": "null", "result": result}})
+        found.append({"type": "special", "options": {"match": "null+nan", "result": result}})
     return {"mappings": found}
 
 

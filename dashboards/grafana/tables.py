@@ -146,7 +146,7 @@ def _column_options(column: Column, *, filters: bool) -> Json:
         options["custom.cellOptions"] = _CELLS[column.cell]
     if column.thresholds:
         options["thresholds"] = {"mode": "absolute", "steps": column.thresholds}
-    if column.thresholds or column.mappings:
+    if column.mappings or (column.expr and not column.shows):
         options.update(mapping(column.mappings, column.no_value))
     if column.colour:
         options["color"] = fixed(column.colour)

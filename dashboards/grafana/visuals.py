@@ -286,7 +286,7 @@ def heatmap(title: Text, buckets: str, *, about: Text, no_value: Text, unit: str
         options={
             "calculate": False,
             "cellGap": 1,
-            "cellValues": {"unit": "reqps"},
+            "cellValues": {"unit": "suffix: /s"},
             "color": {
                 "mode": "scheme",
                 "scheme": "Oranges",

@@ -38,9 +38,9 @@ def headline() -> list[tuple[int, Panel]]:
                     Query(
                         f"{q.scored(S)} * on (run) group_left (target) {of_target}\n"
                         f"or on (run) {q.scored(S)}",
-                        Text("of {{target}} fixed target", "固定目标 {{target}}"),
+                        Text("scored, of {{target}} fixed target", "已计分，固定目标 {{target}}"),
                     ),
-                    Query(q.share_scored(S), Text("scored", "已计分")),
+                    Query(q.share_scored(S), Text("of the target", "占目标")),
                 ],
                 about=Text(
                     "Attempts with a valid verdict, of the fixed target. A reward of 0 counts; a "
@@ -61,8 +61,8 @@ def headline() -> list[tuple[int, Panel]]:
                     Query(
                         f"{complete} * on (run) group_left (tasks) {of_tasks}",
                         Text(
-                            "of {{tasks}} tasks, every attempt scored",
-                            "共 {{tasks}} 项，每次均已计分",
+                            "complete, of {{tasks}} tasks",
+                            "已完整，共 {{tasks}} 项",
                         ),
                     )
                 ],

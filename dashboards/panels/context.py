@@ -103,7 +103,7 @@ def serving() -> list[tuple[int, Panel]]:
                     "say.",
                     "为该运行提供服务的副本。短横线：没有应答，或未提供该数值。",
                 ),
-                no_value=Text("No pool of this run in sight", "未见该运行的服务池"),
+                no_value=Text("No pool of this run seen", "未见该运行的服务池"),
             ),
         ),
     ]

@@ -16,8 +16,8 @@ from dashboards.grafana import (
     table,
     time_series,
 )
-from dashboards.promql import Matches, shown_as
-from dashboards.texts import BLUE, NOISE, ORANGE, YES_NO, Choice, Text
+from dashboards.promql import Matches, or_blank, shown_as
+from dashboards.texts import BLUE, GREEN, NOISE, ORANGE, Choice, Text
 from harborlight.views import catalogue as c
 
 SCOPES = (
@@ -36,6 +36,12 @@ SIDES = (
     Choice("reference", Text("Reference", "参照"), ORANGE),
 )
 
+
+HOLDS = (
+    Choice(1, Text("✓ yes", "✓ 是"), GREEN),
+    Choice(0, Text("✗ no", "✗ 否"), ORANGE),
+)
+"""A caveat, not a fault."""
 
 CHECKS = tuple(
     Choice(value, words, "text")
@@ -100,7 +106,7 @@ def headline() -> list[tuple[int, Panel]]:
                 ),
                 form=percent,
                 names=True,
-                no_value=Text("No complete task in sight", "未见完整任务"),
+                no_value=Text("No complete task seen", "未见完整任务"),
             ),
         ),
         (
@@ -149,7 +155,8 @@ def headline() -> list[tuple[int, Panel]]:
 
 def comparison() -> Panel:
     def interval(which: str, bound: str) -> str:
-        return f"100 * {S.latest(c.RUN_DIFFERENCE_CI, interval=which, bound=bound)}"
+        known = f"100 * {S.latest(c.RUN_DIFFERENCE_CI, interval=which, bound=bound)}"
+        return or_blank(known, S.latest(c.RUN_MATCHED_TASKS))
 
     points = partial(Column, unit=PERCENTAGE_POINTS, decimals=2)
     percent = partial(Column, unit="percentunit", decimals=2)
@@ -189,9 +196,11 @@ def comparison() -> Panel:
         about=Text(
             "Mean of the tasks' ratios, both sides on the same tasks. 95 % intervals of the "
             "difference: “luck” is that of the attempts at these tasks, “tasks” also that of "
-            "which tasks there are. What it says goes by the first.",
+            "which tasks there are. What it says goes by luck; at the end of a run with a single "
+            "attempt a task, which has no luck to see, by tasks.",
             "各任务比例的平均，两侧任务相同。差值的 95% 区间：“运气”只含这些任务上尝试的随机性，"
-            "“任务”还包含任务选取的随机性。结论按前者。",
+            "“任务”还包含任务选取的随机性。结论按“运气”；"
+            "每个任务只有一次尝试的运行结束时按“任务”。",
         ),
         no_value=NO_REFERENCE,
     )
@@ -291,7 +300,7 @@ def comparability() -> Panel:
             Column(
                 Text("Holds", "成立"),
                 S.latest(c.RUN_COMPARABILITY),
-                mappings=YES_NO,
+                mappings=HOLDS,
                 cell="text",
                 width=100,
             ),

@@ -71,7 +71,7 @@ def at_a_glance() -> list[tuple[int, Panel]]:
                 form=Format(
                     mappings=(Choice(0, Text("✓ none", "✓ 无"), GREEN),), thresholds=GREEN_AT_ZERO
                 ),
-                no_value=Text("No job in sight", "未见作业"),
+                no_value=Text("No job seen", "未见作业"),
             ),
         ),
         (
@@ -86,7 +86,7 @@ def at_a_glance() -> list[tuple[int, Panel]]:
                 ),
                 form=Format(
                     mappings=(
-                        Choice(1, Text("✓ taken over", "✓ 已生效"), GREEN),
+                        Choice(1, Text("✓ loaded", "✓ 已生效"), GREEN),
                         Choice(0, Text("✗ refused", "✗ 被拒绝"), RED),
                     )
                 ),
@@ -150,7 +150,7 @@ def collectors() -> list[tuple[int, Panel]]:
         (
             12,
             time_series(
-                Text("How long a look takes", "单次采集耗时"),
+                Text("Collection time", "单次采集耗时"),
                 [Query(S.latest(c.COLLECTOR_DURATION), "{{collector}}")],
                 about=Text("Of each collector's last look.", "每个采集器最近一次采集。"),
                 form=Format(unit="s", minimum=0),
@@ -203,7 +203,7 @@ def freshness() -> list[tuple[int, Panel]]:
                     "Broken, torn or not allowed to be read; the rest of the job counts.",
                     "损坏、不完整或无权读取；作业其余部分照常计数。",
                 ),
-                no_value=Text("No unreadable file in sight", "未见无法读取的文件"),
+                no_value=Text("No unreadable file seen", "未见无法读取的文件"),
             ),
         ),
     ]
@@ -233,7 +233,7 @@ def cost() -> list[tuple[int, Panel]]:
                     "Series of one page. `--no-collector.task` takes off those of tasks.",
                     "单页的序列数。`--no-collector.task` 可去掉按任务的序列。",
                 ),
-                form=Format(minimum=0, decimals=0),
+                form=Format(unit="none", minimum=0, decimals=0),
                 no_value=NO_EXPORTER,
                 legend_below=True,
             ),

@@ -130,7 +130,7 @@ def what_became_of_them() -> Panel:
 
 def over_time() -> list[tuple[int, Panel]]:
     def total(cause: str) -> str:
-        return f"sum({S.increase(c.RUN_FAULTS_TOTAL, cause=cause)})"
+        return f"sum({S.stepped(c.RUN_FAULTS_TOTAL, cause=cause)})"
 
     return [
         (

@@ -308,7 +308,7 @@ def jobs() -> Panel:
             "A job's trials are executions; the attempts they count for are in the runs.",
             "作业中的 trial 是执行；它们对应的尝试见运行。",
         ),
-        no_value=Text("No job in sight", "未见作业"),
+        no_value=Text("No job seen", "未见作业"),
         filters=True,
     )
 

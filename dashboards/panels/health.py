@@ -5,7 +5,9 @@ from __future__ import annotations
 from dashboards import queries as q
 from dashboards.common import DATA_AGE, NO_POOL, NO_RUN, NO_VERDICT, ONE_RUN as S
 from dashboards.grafana import GREEN_AT_ZERO, Format, Panel, link_to, stat, steps
-from dashboards.texts import GREEN, JOB_STATES, RED, RUN_STATES, YELLOW, Choice, Text, coded
+from dashboards.texts import GREEN, GREY, JOB_STATES, RED, RUN_STATES, YELLOW, Choice, Text, coded
+
+IDLE = (Choice(q.IDLE, Text("nothing runs", "无运行中"), GREY),)
 
 
 def strip() -> list[tuple[int, Panel]]:
@@ -52,6 +54,7 @@ def strip() -> list[tuple[int, Panel]]:
                     "为该运行提供服务的副本中，卡死、无法连接或只有部分应答的数量。",
                 ),
                 form=Format(
+                    unit=Text("suffix: not up", "suffix: 个异常"),
                     mappings=(Choice(0, Text("✓ all up", "✓ 全部正常"), GREEN),),
                     thresholds=GREEN_AT_ZERO,
                 ),
@@ -101,19 +104,21 @@ def strip() -> list[tuple[int, Panel]]:
         (
             3,
             stat(
-                Text("Overdue", "迟到 verdict"),
+                Text("Overdue", "应到未到"),
                 q.verdicts_due(S),
                 about=Text(
                     "How many verdicts the run's own pace would have brought since the last one. "
                     "Up to 3 is chance; from 7 on a silence this long happens by chance once in a "
-                    "thousand times. 0 while nothing runs; before the first verdict there is no "
-                    "pace to judge by.",
+                    "thousand times. Before the first verdict there is no pace to judge by.",
                     "按该运行自己的速度，自上次 verdict 以来本应得到几个 verdict。3 以内属偶然；"
                     "达到 7 时，偶然出现这样长的沉默只有千分之一的可能。没有 trial 运行时为 0；"
                     "首个 verdict 之前没有可参照的速度。",
                 ),
                 form=Format(
-                    decimals=1, thresholds=steps(GREEN, (q.LATE, YELLOW), (q.OVERDUE, RED))
+                    unit=Text("suffix: verdicts", "suffix: 个 verdict"),
+                    decimals=1,
+                    mappings=IDLE,
+                    thresholds=steps(GREEN, (q.LATE, YELLOW), (q.OVERDUE, RED)),
                 ),
                 no_value=NO_VERDICT,
             ),
@@ -132,6 +137,7 @@ def strip() -> list[tuple[int, Panel]]:
                     "远超通常耗时。",
                 ),
                 form=Format(
+                    mappings=IDLE,
                     unit="suffix: ×",
                     decimals=1,
                     thresholds=steps(GREEN, (3, YELLOW), (6, RED)),

@@ -168,7 +168,7 @@ def over_time() -> Panel:
         of_each(
             CAUSES,
             [
-                f"sum by (run) ({S.increase(c.RUN_FAULTS_TOTAL, cause=str(choice.value))})"
+                f"sum by (run) ({S.stepped(c.RUN_FAULTS_TOTAL, cause=str(choice.value))})"
                 for choice in CAUSES
             ],
         ),

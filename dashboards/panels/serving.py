@@ -47,8 +47,8 @@ NAME = "{{pool}} / {{replica}}"
 
 
 NO_VALUES = Text(
-    "No replica gives this number; the states above say why",
-    "没有副本提供该数值；原因见上方状态",
+    "No replica seen that gives this number",
+    "未见提供该数值的副本",
 )
 
 
@@ -339,7 +339,7 @@ def queue_and_cache() -> list[tuple[int, Panel]]:
                     "已完成请求的 prompt token 中由前缀缓存提供的比例。",
                 ),
                 form=Format(unit="percentunit", minimum=0, maximum=1),
-                no_value=Text("No request that ended in sight", "未见结束的请求"),
+                no_value=Text("No finished request in this time", "未见结束的请求"),
                 legend_below=True,
             ),
         ),
@@ -428,7 +428,7 @@ def latency(metric: Metric, title: Text, spread: Text, about: Text) -> list[tupl
                     "分位数在服务端的桶内插值得到。",
                 ),
                 form=Format(unit="s", minimum=0),
-                no_value=Text("No request in sight", "未见请求"),
+                no_value=Text("No request in this time", "未见请求"),
             ),
         ),
         (
@@ -437,10 +437,10 @@ def latency(metric: Metric, title: Text, spread: Text, about: Text) -> list[tupl
                 spread,
                 S.buckets(metric),
                 about=about.plus(
-                    " Darker: more requests a second in this bucket.",
-                    "颜色越深：落在该桶中的每秒请求越多。",
+                    " Stronger colour: more a second in this bucket, see the scale.",
+                    "颜色越强：落在该桶中的每秒次数越多，见下方色标。",
                 ),
-                no_value=Text("No request in sight", "未见请求"),
+                no_value=Text("No request in this time", "未见请求"),
             ),
         ),
     ]
@@ -499,7 +499,7 @@ def jobs_of_pools() -> list[tuple[int, Panel]]:
             6,
             time_series(
                 Text("Retries", "重试"),
-                [Query(S.increase(c.POOL_RETRIES), "{{pool}}", PURPLE)],
+                [Query(S.stepped(c.POOL_RETRIES), "{{pool}}", PURPLE)],
                 about=Text(
                     "Retries that Harbor started in each interval, in the jobs that use the pools.",
                     "使用这些服务池的作业中，每个间隔内 Harbor 发起的重试。",
@@ -540,7 +540,7 @@ def jobs_of_pools() -> list[tuple[int, Panel]]:
                     "Whether the pool serves the model that the run asks for.",
                     "服务池提供的是否就是该运行请求的模型。",
                 ),
-                no_value=Text("No run that uses a pool in sight", "未见使用服务池的运行"),
+                no_value=Text("No run uses a pool", "未见使用服务池的运行"),
             ),
         ),
     ]

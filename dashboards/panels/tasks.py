@@ -6,7 +6,7 @@ from functools import partial
 
 from dashboards import queries as q
 from dashboards.grafana import DURATION, PERCENTAGE_POINTS, SOME, Column, Panel, steps, table
-from dashboards.promql import Contains, Matches, Scope, Variable, shown_as
+from dashboards.promql import Contains, Matches, Scope, Variable, or_blank, shown_as
 from dashboards.texts import BLUE, GREEN, ORANGE, RED, TASK_STATES, Text
 from harborlight.ledger.ownership import AttemptState
 from harborlight.views import catalogue as c
@@ -70,7 +70,7 @@ def every_task() -> Panel:
             ),
             Column(
                 Text("Δ when complete", "完成项差值"),
-                selected(f"(100 * {s.latest(c.TASK_DIFFERENCE)})"),
+                selected(f"({or_blank(f'100 * {s.latest(c.TASK_DIFFERENCE)}', passed)})"),
                 unit=PERCENTAGE_POINTS,
                 decimals=0,
                 cell="text",

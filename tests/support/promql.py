@@ -241,8 +241,21 @@ def _aggregated(a: Analysis, node: p.AggregateExpr) -> Labels:
     return kept
 
 
+def _growth(node: p.BinaryExpr) -> bool:
+    """Whether it is a counter minus itself before, or minus its least value in a window."""
+    left, right = node.lhs, node.rhs
+    if str(node.op) != "-" or not isinstance(left, p.VectorSelector):
+        return False
+    if isinstance(right, p.Call) and right.func.name == "min_over_time":
+        return bool(right.args[0].vector_selector.name == left.name)
+    return isinstance(right, p.VectorSelector) and right.name == left.name
+
+
 def _joined(a: Analysis, node: p.BinaryExpr) -> Labels:
+    before = len(a.bare)
     left, right = _labels(a, node.lhs, ""), _labels(a, node.rhs, "")
+    if _growth(node):
+        del a.bare[before:]
     if left is None or right is None:
         vector = right if left is None else left
         return None if vector is None else vector - {_NAME}

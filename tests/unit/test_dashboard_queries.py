@@ -12,13 +12,14 @@ import yaml
 
 from dashboards import queries as q
 from dashboards.promql import Scope
+from harborlight.views import catalogue as c
 from support.dashboard_lint import generated
 from support.promql import expand
 
 pytestmark = pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
 
-type Series = Mapping[str, float]
-"""Values by series, without the metrics' prefix."""
+type Series = Mapping[str, float | str]
+"""By series, without the metrics' prefix: its value, or its values minute by minute."""
 
 NOW = 600
 """Seconds since the epoch at which they are evaluated."""
@@ -31,7 +32,10 @@ def evaluate(folder: Path, series: Series, expr: str, expected: Mapping[str, flo
     test = {
         "interval": "1m",
         "input_series": [
-            {"series": f"harborlight_{name}", "values": f"{value}x20"}
+            {
+                "series": f"harborlight_{name}",
+                "values": value if isinstance(value, str) else f"{value}x20",
+            }
             for name, value in series.items()
         ],
         "promql_expr_test": [
@@ -120,6 +124,7 @@ def test_replicas_that_are_not_up_count_for_every_run_that_their_pool_serves(
     evaluate(tmp_path, series, q.replicas_not_up(EVERY), {'run="r"': 2, 'run="s"': 1})
 
 
+SNAPSHOT = {"snapshot_timestamp_seconds": float(NOW)}
 VERDICT = {'run_last_verdict_timestamp_seconds{run="r"}': NOW - 100.0}
 PACE = {'run_scored_attempts_per_second{run="r", window="run"}': 0.0625}
 
@@ -128,7 +133,7 @@ PACE = {'run_scored_attempts_per_second{run="r", window="run"}': 0.0625}
     ("series", "due"),
     [
         (attempts(running=1) | VERDICT | PACE, 6.25),  # 100 s at one in 16
-        (attempts(scored=1) | VERDICT | PACE, 0),
+        (attempts(scored=1) | VERDICT | PACE, q.IDLE),
         (attempts(running=1) | PACE, None),
         (attempts(running=1), None),
         (
@@ -141,7 +146,7 @@ PACE = {'run_scored_attempts_per_second{run="r", window="run"}': 0.0625}
 )
 def test_verdicts_that_are_due(tmp_path: Path, series: Series, due: float | None) -> None:
     expected = {} if due is None else {'run="r"': due}
-    evaluate(tmp_path, series, q.verdicts_due(EVERY), expected)
+    evaluate(tmp_path, {**series, **SNAPSHOT}, q.verdicts_due(EVERY), expected)
 
 
 def test_the_slowest_trial_is_that_of_the_most_usual_durations(tmp_path: Path) -> None:
@@ -153,7 +158,7 @@ def test_the_slowest_trial_is_that_of_the_most_usual_durations(tmp_path: Path) -
         'task_oldest_running_start_timestamp_seconds{run="r", task="first"}': NOW - 500.0,
     }
     evaluate(tmp_path, series, q.slowest_task(EVERY), {'run="r"': 4})
-    evaluate(tmp_path, attempts(scored=2), q.slowest_task(EVERY), {'run="r"': 0})
+    evaluate(tmp_path, attempts(scored=2), q.slowest_task(EVERY), {'run="r"': q.IDLE})
     first = {'task_oldest_running_start_timestamp_seconds{run="r", task="first"}': NOW - 500.0}
     evaluate(tmp_path, attempts(running=1) | first, q.slowest_task(EVERY), {})
 
@@ -193,7 +198,7 @@ def interval(kind: str, lower: float, upper: float, scope: str = "attempted") ->
 
 
 DONE, GOES_ON = attempts(scored=10), attempts(scored=5, running=1, queued=4)
-BETTER, WORSE, WITHIN, AHEAD, BEHIND = 1, 2, 3, 4, 5
+BETTER, WORSE, WITHIN, AHEAD, BEHIND, TOO_EARLY = 1, 2, 3, 4, 5, 6
 
 
 @pytest.mark.parametrize(
@@ -208,6 +213,9 @@ BETTER, WORSE, WITHIN, AHEAD, BEHIND = 1, 2, 3, 4, 5
         (GOES_ON | interval("fixed_task", -0.05, -0.01), BEHIND),
         (GOES_ON | interval("fixed_task", -0.01, 0.01), WITHIN),
         (DONE | interval("task_sampling", 0.01, 0.05), BETTER),
+        (DONE | interval("task_sampling", -0.01, 0.05), WITHIN),
+        (GOES_ON | interval("task_sampling", 0.01, 0.05), TOO_EARLY),
+        (GOES_ON | interval("task_sampling", -0.01, 0.05), TOO_EARLY),
         (
             DONE | interval("fixed_task", -0.01, 0.05) | interval("task_sampling", 0.01, 0.02),
             WITHIN,
@@ -270,3 +278,20 @@ def test_passed_of_scored_attempts_of_the_run(
     series = attempts(scored=scored) | {'run_attempts_passed{run="r"}': min(scored, 1)}
     expected = {} if legend is None else {f'run="r", {legend}': 0.25}
     evaluate(tmp_path, series, panel_query("Current scored attempts", "A"), expected)
+
+
+FAULTS = 'run_faults_total{run="r", phase="agent", cause="serving"}'
+
+
+def test_faults_of_an_hour_are_counted_to_the_event(tmp_path: Path) -> None:
+    """3 since the minute before the fourth; what was there before the first scrape is not new."""
+    series = {FAULTS: "7 7 7 7 8 8 10 10 10 10 10 10"}
+    evaluate(tmp_path, series, q.faults_in(EVERY, "1h"), {'run="r"': 3})
+
+
+def test_bars_add_up_to_what_happened(tmp_path: Path) -> None:
+    """Ten minutes of bars of a minute each."""
+    series = {FAULTS: "0 0 2 2 2 3 3 3 3 3 8"}
+    bars = EVERY.stepped(c.RUN_FAULTS_TOTAL).replace("$__interval", "1m")
+    summed = f"sum_over_time(({bars})[10m:1m])"
+    evaluate(tmp_path, series, summed, {'run="r", phase="agent", cause="serving"': 8})

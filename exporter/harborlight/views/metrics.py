@@ -45,8 +45,8 @@ FAULT_PLACES: Final = (
     (Phase.AGENT, Cause.CANCELLED),
     (Phase.VERIFIER, Cause.CANCELLED),
     (Phase.VERIFIER, Cause.VERIFIER),
-    (Phase.UNKNOWN, Cause.INTERRUPTED),
-    (Phase.UNKNOWN, Cause.UNREADABLE),
+    # Retried ones that only the job's log tells of have no phase.
+    *((Phase.UNKNOWN, cause) for cause in Cause),
 )
 """Phases and causes that are shown from 0 on, so that ``increase()`` sees a first fault."""
 
