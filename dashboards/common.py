@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from dashboards import queries as q
-from dashboards.grafana import Format, Json, annotation, stat, steps, variable
-from dashboards.promql import EVERYTHING, Matches, Scope, Variable, sum_by
+from dashboards.grafana import Format, Json, Panel, annotation, stat, steps, variable
+from dashboards.promql import EVERYTHING, Scope, Variable, sum_by
 from dashboards.texts import BLUE, GREEN, ORANGE, RED, YELLOW, Text
 from harborlight.ledger.jobs import JobState
 from harborlight.sources.reference_files import shipped, shipped_names
@@ -26,18 +26,31 @@ NO_EXPORTER: Final = Text("✗ no exporter", "✗ 无 exporter")
 STALE_SECONDS: Final = 60
 """The exporter looks every 5 seconds and Prometheus usually twice a minute or more often."""
 
-DATA_AGE: Final = stat(
-    Text("Data age", "数据延迟"),
-    f"min(time() - {EVERYTHING.series(c.SNAPSHOT_TIMESTAMP)})",
-    about=Text(
-        "How long ago the exporter put these numbers together. Old data look like a run that "
-        "stands still.",
-        "exporter 汇总这些数字距今的时间。数据陈旧时，看起来像运行停滞。",
-    ),
-    form=Format(unit="s", decimals=0, thresholds=steps(GREEN, (STALE_SECONDS, YELLOW), (300, RED))),
-    no_value=NO_EXPORTER,
-    empty=RED,
+
+def data_age(age: str) -> Panel:
+    """How old the numbers are."""
+    return stat(
+        Text("Data age", "数据延迟"),
+        age,
+        about=Text(
+            "How long ago the exporter put these numbers together; of several, the one that is "
+            "furthest behind. Old data look like a run that stands still.",
+            "exporter 汇总这些数字距今的时间；有多个时取最落后者。数据陈旧时，看起来像运行停滞。",
+        ),
+        form=Format(
+            unit="s", decimals=0, thresholds=steps(GREEN, (STALE_SECONDS, YELLOW), (300, RED))
+        ),
+        no_value=NO_EXPORTER,
+        empty=RED,
+    )
+
+
+_SNAPSHOT: Final = EVERYTHING.series(c.SNAPSHOT_TIMESTAMP)
+DATA_AGE: Final = data_age(f"max(time() - {_SNAPSHOT})")
+RUN_DATA_AGE: Final = data_age(
+    f"time() - max({_SNAPSHOT} and on (job, instance) {ONE_RUN.series(c.RUN_INFO)})"
 )
+"""Of the newest of the exporters that have the run."""
 
 
 def run_variable(*, several: bool) -> Any:
@@ -51,7 +64,7 @@ def pool_variable() -> Any:
 def replica_variable() -> Any:
     """Those of the pools that are chosen."""
     return variable(
-        c.REPLICA_STATE, "replica", Text("Replica", "副本"), scope={"pool": Matches("$pool")}
+        c.REPLICA_STATE, "replica", Text("Replica", "副本"), scope={"pool": Variable("pool")}
     )
 
 

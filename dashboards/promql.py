@@ -14,14 +14,18 @@ RATE_WINDOW: Final = "$__rate_interval"
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """A matcher by regular expression: a variable of several values, or alternatives."""
+    """A matcher by regular expression: alternatives."""
 
     pattern: str
 
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A matcher by a dashboard variable that has one value."""
+    """A matcher by what is chosen of a dashboard variable, one value or several.
+
+    Grafana escapes it for a regular expression; PromQL's raw strings take that as it is, whatever
+    quotes a name holds.
+    """
 
     name: str
 
@@ -93,7 +97,9 @@ class Scope:
         """Rates of a histogram's buckets, by ``le`` and the given labels."""
         assert metric.kind is Kind.HISTOGRAM
         kept = ", ".join(filter(None, ("le", by)))
-        return f"sum by ({kept}) (rate({self.series(metric, '_bucket', **labels)}[{RATE_WINDOW}]))"
+        rate = f"rate({self.series(metric, '_bucket', **labels)}[{RATE_WINDOW}])"
+        once = f"max by ({self._kept(metric, labels)}, le) ({rate})"
+        return f"sum by ({kept}) ({once})"
 
     def quantile(self, q: float, metric: Metric, by: str, /, **labels: Matcher) -> str:
         return f"histogram_quantile({q}, {self.buckets(metric, by, **labels)})"
@@ -119,7 +125,7 @@ def _selector(metric: Metric, suffix: str, matchers: dict[str, Matcher]) -> str:
 
 def _condition(value: Matcher) -> str:
     if isinstance(value, Variable):
-        return f'="${value.name}"'
+        return f"=~`${{{value.name}:regex}}`"
     if isinstance(value, Matches):
         return f'=~"{value.pattern}"'
     if isinstance(value, Contains):

@@ -41,15 +41,27 @@ def active(s: Scope) -> str:
     return sum_by("run", s.latest(c.RUN_ATTEMPTS, state=any_of(ACTIVE)))
 
 
+def missing(s: Scope) -> str:
+    """Attempts that are not scored."""
+    others = any_of(state for state in AttemptState if state is not AttemptState.SCORED)
+    return sum_by("run", s.latest(c.RUN_ATTEMPTS, state=others))
+
+
 def share_scored(s: Scope) -> str:
     return f"{scored(s)} / {target(s)}"
 
 
 def run_state(s: Scope) -> str:
-    """``texts.RUN_STATES``: complete, running, waiting, or stopped short of the target."""
+    """``texts.RUN_STATES``: complete, running, waiting, stopped short, or without a target."""
     running, queued = attempts(s, AttemptState.RUNNING), attempts(s, AttemptState.QUEUED)
     return first_that_holds(
-        [f"{scored(s)} >= {target(s)}", f"{running} > 0", f"{queued} > 0", f"{scored(s)} >= 0"]
+        [
+            f"{scored(s)} >= {target(s)}",
+            f"{running} > 0",
+            f"{queued} > 0",
+            f"{scored(s)} < {target(s)}",
+            f"{scored(s)} >= 0",
+        ]
     )
 
 
@@ -97,6 +109,9 @@ def verdicts_due(s: Scope) -> str:
     """
     looked = f"scalar(max({Scope({}).series(c.SNAPSHOT_TIMESTAMP)}))"
     since = f"clamp_min({looked} - {s.latest(c.RUN_LAST_VERDICT)}, 0)"
+    # After a pause only what has run since counts.
+    at_work = f"{looked} - min by (run) ({s.latest(c.TASK_OLDEST_START)})"
+    since = f"(({since} < {at_work}) or ({at_work}) or {since})"
     return _while_it_runs(s, f"{since} * {s.latest(c.RUN_SCORED_RATE, window='run')}")
 
 
@@ -143,9 +158,9 @@ def difference(s: Scope, scope: str = "attempted") -> str:
 def beyond_noise(s: Scope, scope: Matches) -> str:
     """``texts.NOISE``: by the interval of the attempts' luck, else by that of the tasks' choice.
 
-    Over all attempted tasks it is a result only when nothing is left to run: until then quick
-    attempts weigh more than slow ones, which no interval knows, and without the interval of the
-    attempts' luck nothing is said.
+    Over all attempted tasks it is a result only when every attempt is scored: until then quick
+    attempts weigh more than slow ones (those of a run that died, too), which no interval knows,
+    and without the interval of the attempts' luck nothing is said.
     """
 
     def bounds(interval: str) -> list[str]:
@@ -156,7 +171,7 @@ def beyond_noise(s: Scope, scope: Matches) -> str:
 
     luck, tasks = bounds("fixed_task"), bounds("task_sampling")
     lower, upper = (f"({a} or {b})" for a, b in zip(luck, tasks, strict=True))
-    settled = "" if scope == COMPLETE_TASKS else f" and on (run) ({active(s)} == 0)"
+    settled = "" if scope == COMPLETE_TASKS else f" and on (run) ({missing(s)} == 0)"
     return first_that_holds(
         [
             f"{lower} > 0{settled}",
@@ -165,6 +180,7 @@ def beyond_noise(s: Scope, scope: Matches) -> str:
             f"{luck[0]} > 0",
             f"{luck[1]} < 0",
             f"{lower} <= {upper}",
+            f"{s.latest(c.RUN_DIFFERENCE, scope=scope)} >= -1",
         ]
     )
 

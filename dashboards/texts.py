@@ -131,6 +131,7 @@ RUN_STATES: Final = (
     Choice(2, Text("▶ running", "▶ 运行中"), BLUE),
     Choice(3, Text("… waiting", "… 等待中"), GREY),
     Choice(4, Text("■ stopped short", "■ 未完成即停"), RED),
+    Choice(5, Text("? target unknown", "? 目标未知"), YELLOW),
 )
 """Codes of ``queries.run_state``."""
 
@@ -157,6 +158,7 @@ NOISE: Final = (
     Choice(4, Text("▲ ahead so far", "▲ 目前领先"), BLUE),
     Choice(5, Text("▼ behind so far", "▼ 目前落后"), BLUE),
     Choice(6, Text("… too early to say", "… 尚不能判断"), GREY),
+    Choice(7, Text("? no interval", "? 无区间"), GREY),
 )
 """Codes of ``queries.beyond_noise``."""
 

@@ -211,7 +211,10 @@ def ratios() -> Panel:
         return S.latest(c.RUN_SUCCESS_CI, interval=which, bound=bound)
 
     percent = partial(Column, unit="percentunit", decimals=2)
-    half = f"50 * ({interval('fixed_task', 'upper')} - {interval('fixed_task', 'lower')})"
+    # Of an interval that is cut off at 0 or 1, the side that is not.
+    value, up, low = S.latest(c.RUN_SUCCESS), interval("fixed_task", "upper"), "lower"
+    above, below = f"({up} - {value})", f"({value} - {interval('fixed_task', low)})"
+    half = f"100 * (({above} >= {below}) or {below})"
     return table(
         Text("Ratios and their 95 % intervals", "比例及其 95% 区间"),
         [

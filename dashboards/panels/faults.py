@@ -23,7 +23,7 @@ from dashboards.grafana import (
     text,
     time_series,
 )
-from dashboards.promql import Matches, Scope, any_of, sum_by
+from dashboards.promql import Scope, Variable, any_of, sum_by
 from dashboards.texts import (
     BOUNDARIES,
     CAUSES,
@@ -39,7 +39,7 @@ from dashboards.texts import (
 from harborlight.ledger.ownership import AttemptState
 from harborlight.views import catalogue as c
 
-S = Scope({"run": Matches("$run")})
+S = Scope({"run": Variable("run")})
 
 
 def at_a_glance() -> list[tuple[int, Panel]]:

@@ -20,7 +20,7 @@ from dashboards.grafana import (
     table,
     time_series,
 )
-from dashboards.promql import Matches, Scope, sum_by
+from dashboards.promql import Matches, Scope, Variable, sum_by
 from dashboards.texts import (
     BLUE,
     GREEN,
@@ -40,7 +40,7 @@ from harborlight.ledger.ownership import AttemptState, TrialState
 from harborlight.views import catalogue as c
 from harborlight.views.catalogue import Metric
 
-S = Scope({"run": Matches("$run"), "pool": Matches("$pool")})
+S = Scope({"run": Variable("run"), "pool": Variable("pool")})
 
 
 THERE = "${__value.raw:percentencode}"

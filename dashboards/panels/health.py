@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dashboards import queries as q
-from dashboards.common import DATA_AGE, NO_POOL, NO_RUN, NO_VERDICT, ONE_RUN as S
+from dashboards.common import NO_POOL, NO_RUN, NO_VERDICT, ONE_RUN as S, RUN_DATA_AGE
 from dashboards.grafana import GREEN_AT_ZERO, Format, Panel, link_to, stat, steps
 from dashboards.texts import GREEN, GREY, JOB_STATES, RED, RUN_STATES, YELLOW, Choice, Text, coded
 
@@ -145,5 +145,5 @@ def strip() -> list[tuple[int, Panel]]:
                 no_value=Text("not known yet", "尚不可知"),
             ),
         ),
-        (3, DATA_AGE),
+        (3, RUN_DATA_AGE),
     ]

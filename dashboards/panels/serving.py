@@ -19,7 +19,7 @@ from dashboards.grafana import (
     table,
     time_series,
 )
-from dashboards.promql import Matches, Scope, sum_by
+from dashboards.promql import Matches, Scope, Variable, sum_by
 from dashboards.texts import (
     BLUE,
     GREEN,
@@ -37,7 +37,7 @@ from harborlight.ledger.ownership import TrialState
 from harborlight.views import catalogue as c
 from harborlight.views.catalogue import Metric
 
-S = Scope({"pool": Matches("$pool"), "replica": Matches("$replica")})
+S = Scope({"pool": Variable("pool"), "replica": Variable("replica")})
 
 
 EACH = "pool, replica"
@@ -136,7 +136,7 @@ def at_a_glance() -> list[tuple[int, Panel]]:
             4,
             stat(
                 Text("Tokens generated", "生成 token"),
-                f"sum({tokens_out('pool')})",
+                f"sum({tokens_out(EACH)})",
                 about=Text("Per second, all replicas.", "所有副本每秒生成数。"),
                 form=Format(unit="suffix: tok/s", decimals=0),
                 no_value=DASH,

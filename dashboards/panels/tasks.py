@@ -6,12 +6,12 @@ from functools import partial
 
 from dashboards import queries as q
 from dashboards.grafana import DURATION, PERCENTAGE_POINTS, SOME, Column, Panel, steps, table
-from dashboards.promql import Contains, Matches, Scope, Variable, or_blank, shown_as
+from dashboards.promql import Contains, Scope, Variable, or_blank, shown_as
 from dashboards.texts import BLUE, GREEN, ORANGE, RED, TASK_STATES, Text
 from harborlight.ledger.ownership import AttemptState
 from harborlight.views import catalogue as c
 
-TASKS = Scope({"run": Variable("run"), "task": Matches("$task")})
+TASKS = Scope({"run": Variable("run"), "task": Variable("task")})
 
 
 SEARCHED = Scope({"run": Variable("run"), "task": Contains("search")})

@@ -76,7 +76,7 @@ TARGET = {'run_attempts_target{run="r"}': 10.0}
         (attempts(scored=9, faulted=1) | TARGET, 4),
         (attempts(unplanned=10) | TARGET, 4),
         (attempts(scored=3, running=1), 2),
-        (attempts(scored=3), 4),
+        (attempts(scored=3), 5),
     ],
 )
 def test_state_of_a_run(tmp_path: Path, series: Series, state: int) -> None:
@@ -134,6 +134,21 @@ PACE = {'run_scored_attempts_per_second{run="r", window="run"}': 0.0625}
     [
         (attempts(running=1) | VERDICT | PACE, 6.25),  # 100 s at one in 16
         (attempts(scored=1) | VERDICT | PACE, q.IDLE),
+        (
+            # Resumed 40 s ago after a pause.
+            attempts(running=1)
+            | VERDICT
+            | PACE
+            | {'task_oldest_running_start_timestamp_seconds{run="r", task="t"}': NOW - 40.0},
+            2.5,
+        ),
+        (
+            attempts(running=1)
+            | VERDICT
+            | PACE
+            | {'task_oldest_running_start_timestamp_seconds{run="r", task="t"}': NOW - 400.0},
+            6.25,
+        ),
         (attempts(running=1) | PACE, None),
         (attempts(running=1), None),
         (
@@ -198,7 +213,7 @@ def interval(kind: str, lower: float, upper: float, scope: str = "attempted") ->
 
 
 DONE, GOES_ON = attempts(scored=10), attempts(scored=5, running=1, queued=4)
-BETTER, WORSE, WITHIN, AHEAD, BEHIND, TOO_EARLY = 1, 2, 3, 4, 5, 6
+BETTER, WORSE, WITHIN, AHEAD, BEHIND, TOO_EARLY, NO_INTERVAL = 1, 2, 3, 4, 5, 6, 7
 
 
 @pytest.mark.parametrize(
@@ -212,6 +227,8 @@ BETTER, WORSE, WITHIN, AHEAD, BEHIND, TOO_EARLY = 1, 2, 3, 4, 5, 6
         (GOES_ON | interval("fixed_task", 0.01, 0.05), AHEAD),
         (GOES_ON | interval("fixed_task", -0.05, -0.01), BEHIND),
         (GOES_ON | interval("fixed_task", -0.01, 0.01), WITHIN),
+        (attempts(scored=4, faulted=2, unplanned=4) | interval("fixed_task", 0.01, 0.2), AHEAD),
+        (DONE | {'run_success_difference{run="r", scope="attempted"}': 0.05}, NO_INTERVAL),
         (DONE | interval("task_sampling", 0.01, 0.05), BETTER),
         (DONE | interval("task_sampling", -0.01, 0.05), WITHIN),
         (GOES_ON | interval("task_sampling", 0.01, 0.05), TOO_EARLY),
