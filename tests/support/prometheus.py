@@ -29,10 +29,10 @@ class Prometheus:
 
     url: str
 
-    def ask(self, expr: str) -> dict[frozenset[tuple[str, str]], float]:
-        """An instant query's values by their labels; an AssertionError with its error."""
+    def ask(self, expr: str) -> dict[frozenset[tuple[str, str]], str]:
+        """An instant query's values as written, by labels; an AssertionError with its error."""
         result = self._get("query", {"query": expr})["result"]
-        return {frozenset(s["metric"].items()): float(s["value"][1]) for s in result}
+        return {frozenset(s["metric"].items()): s["value"][1] for s in result}
 
     def ask_range(self, expr: str, start: float, end: float, step: float) -> None:
         """Evaluate a range query, for its errors."""
