@@ -14,7 +14,6 @@ from harborlight.views import catalogue as c
 
 ONE_RUN: Final = Scope({"run": Variable("run")})
 
-DASH: Final = Text("—", "—")
 # What is missing may be missing because nobody looks: these are true without an exporter, too.
 NO_RUN: Final = Text("No run seen", "未见运行")
 NO_VERDICT: Final = Text("No verdict seen", "未见 verdict")

@@ -60,49 +60,45 @@ class Scope:
         Labels of the scrape are aggregated away: an exporter that moved, or two that look at the
         same runs, show each series once.
         """
-        return f"max by ({self._kept(metric, labels)}) ({self.series(metric, **labels)})"
+        return self._once(metric, labels, self.series(metric, **labels))
 
-    def change(
-        self, function: str, metric: Metric, window: str = RATE_WINDOW, /, **labels: Matcher
-    ) -> str:
-        """``rate`` or ``increase`` of a counter, likewise."""
-        assert metric.kind is Kind.COUNTER
-        ranged = f"{function}({self.series(metric, **labels)}[{window}])"
-        return f"max by ({self._kept(metric, labels)}) ({ranged})"
-
-    def rate(self, metric: Metric, window: str = RATE_WINDOW, /, **labels: Matcher) -> str:
-        return self.change("rate", metric, window, **labels)
-
-    def increase(self, metric: Metric, window: str = RATE_WINDOW, /, **labels: Matcher) -> str:
-        return self.change("increase", metric, window, **labels)
+    def rate(self, metric: Metric, /, **labels: Matcher) -> str:
+        """A counter's rate, likewise."""
+        return self._of_counter(metric, labels, f"rate({{x}}[{RATE_WINDOW}])")
 
     def grown(self, metric: Metric, window: str, ago: str = "", /, **labels: Matcher) -> str:
         """By how much a counter grew in a window, to the event; ``ago``: that long before.
 
         Only for the ledger's counters, which never fall. ``increase`` would extrapolate.
         """
-        assert metric.kind is Kind.COUNTER
-        x, then = self.series(metric, **labels), f" offset {ago}" if ago else ""
-        grown = f"{x}{then} - min_over_time({x}[{window}]{then})"
-        return f"max by ({self._kept(metric, labels)}) ({grown})"
+        then = f" offset {ago}" if ago else ""
+        return self._of_counter(
+            metric, labels, f"{{x}}{then} - min_over_time({{x}}[{window}]{then})"
+        )
 
     def stepped(self, metric: Metric, /, **labels: Matcher) -> str:
         """By how much it grew since the point before: bars of it add up to what happened."""
-        assert metric.kind is Kind.COUNTER
-        x = self.series(metric, **labels)
-        grown = f"clamp_min({x} - {x} offset $__interval, 0)"
-        return f"max by ({self._kept(metric, labels)}) ({grown})"
+        return self._of_counter(metric, labels, "clamp_min({x} - {x} offset $__interval, 0)")
 
     def buckets(self, metric: Metric, by: str = "", /, **labels: Matcher) -> str:
         """Rates of a histogram's buckets, by ``le`` and the given labels."""
         assert metric.kind is Kind.HISTOGRAM
         kept = ", ".join(filter(None, ("le", by)))
         rate = f"rate({self.series(metric, '_bucket', **labels)}[{RATE_WINDOW}])"
-        once = f"max by ({self._kept(metric, labels)}, le) ({rate})"
-        return f"sum by ({kept}) ({once})"
+        return sum_by(kept, f"max by ({self._kept(metric, labels)}, le) ({rate})")
 
     def quantile(self, q: float, metric: Metric, by: str, /, **labels: Matcher) -> str:
         return f"histogram_quantile({q}, {self.buckets(metric, by, **labels)})"
+
+    def _of_counter(self, metric: Metric, labels: dict[str, Matcher], template: str) -> str:
+        """``template``: an expression with ``{x}`` for the counter's selector."""
+        assert metric.kind is Kind.COUNTER
+        selector = self.series(metric, **labels)
+        return self._once(metric, labels, template.replace("{x}", selector))
+
+    def _once(self, metric: Metric, labels: dict[str, Matcher], expression: str) -> str:
+        """Each series once, whichever target it was scraped from."""
+        return f"max by ({self._kept(metric, labels)}) ({expression})"
 
     def _matchers(self, metric: Metric, labels: dict[str, Matcher]) -> dict[str, Matcher]:
         scoped = {k: v for k, v in self.matchers.items() if k in metric.labels}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dashboards.promql import Matches, Scope, any_of, first_that_holds, sum_by
-from dashboards.texts import JOB_STATES, REPLICA_STATES
+from collections.abc import Sequence
+
+from dashboards.promql import EVERYTHING, Matches, Scope, any_of, first_that_holds, sum_by
+from dashboards.texts import JOB_STATES, REPLICA_STATES, Choice
 from harborlight.ledger.ownership import AttemptState, TrialState
 from harborlight.views import catalogue as c
+from harborlight.views.catalogue import Metric
 
 ACTIVE = (AttemptState.RUNNING, AttemptState.QUEUED)
 ATTEMPTED_TASKS, COMPLETE_TASKS = Matches("attempted"), Matches("complete")
@@ -65,13 +68,6 @@ def run_state(s: Scope) -> str:
     )
 
 
-def of_jobs(s: Scope, by_job: str, function: str = "max") -> str:
-    """What an expression by ``harbor_job`` gives for the jobs of each run."""
-    return (
-        f"{function} by (run) ({s.latest(c.RUN_JOB_INFO)} * on (harbor_job) group_left () {by_job})"
-    )
-
-
 def of_pools(s: Scope, by_pool: str) -> str:
     """What an expression by ``pool`` adds up to for the pools of each run."""
     return f"sum by (run) ({s.latest(c.RUN_POOL_INFO)} * on (pool) group_left () {by_pool})"
@@ -79,15 +75,17 @@ def of_pools(s: Scope, by_pool: str) -> str:
 
 def livest_job(s: Scope) -> str:
     """The place in ``texts.JOB_STATES`` of the run's liveliest job."""
-    jobs = Scope({})
-    return first_that_holds(
-        [f"{of_jobs(s, jobs.latest(c.JOB_STATE, state=str(st.value)))} > 0" for st in JOB_STATES]
-    )
+
+    def of_jobs(state: str) -> str:
+        jobs = EVERYTHING.latest(c.JOB_STATE, state=state)
+        return f"max by (run) ({s.latest(c.RUN_JOB_INFO)} * on (harbor_job) group_left () {jobs})"
+
+    return first_that_holds([f"{of_jobs(str(choice.value))} > 0" for choice in JOB_STATES])
 
 
 def replicas_not_up(s: Scope) -> str:
     """Replicas of the run's pools that are in another state than up."""
-    return of_pools(s, sum_by("pool", f"1 - {Scope({}).latest(c.REPLICA_UP)}"))
+    return of_pools(s, sum_by("pool", f"1 - {EVERYTHING.latest(c.REPLICA_UP)}"))
 
 
 def faults_in(s: Scope, window: str, by: str = "run") -> str:
@@ -98,8 +96,8 @@ def faults_open(s: Scope, by: str = "run") -> str:
     return sum_by(by, s.latest(c.RUN_FAULTS_OPEN))
 
 
-def verdict_age(s: Scope) -> str:
-    return f"clamp_min(time() - {s.latest(c.RUN_LAST_VERDICT)}, 0)"
+def verdict_age(s: Scope, now: str = "time()") -> str:
+    return f"clamp_min({now} - {s.latest(c.RUN_LAST_VERDICT)}, 0)"
 
 
 def verdicts_due(s: Scope) -> str:
@@ -107,8 +105,8 @@ def verdicts_due(s: Scope) -> str:
 
     ``IDLE`` while nothing runs; nothing before the first verdict: there is no pace to judge by.
     """
-    looked = f"scalar(max({Scope({}).series(c.SNAPSHOT_TIMESTAMP)}))"
-    since = f"clamp_min({looked} - {s.latest(c.RUN_LAST_VERDICT)}, 0)"
+    looked = f"scalar(max({EVERYTHING.series(c.SNAPSHOT_TIMESTAMP)}))"
+    since = verdict_age(s, looked)
     # After a pause only what has run since counts.
     at_work = f"{looked} - min by (run) ({s.latest(c.TASK_OLDEST_START)})"
     since = f"(({since} < {at_work}) or ({at_work}) or {since})"
@@ -210,14 +208,18 @@ def task_state(s: Scope) -> str:
 
 def job_state(s: Scope) -> str:
     """The place of each job's state in ``texts.JOB_STATES``."""
-    states = [f"{s.latest(c.JOB_STATE, state=str(choice.value))} == 1" for choice in JOB_STATES]
-    return first_that_holds(states)
+    return _place(s, c.JOB_STATE, JOB_STATES)
 
 
 def replica_state(s: Scope) -> str:
     """The place of each replica's state in ``texts.REPLICA_STATES``."""
+    return _place(s, c.REPLICA_STATE, REPLICA_STATES)
+
+
+def _place(s: Scope, metric: Metric, states: Sequence[Choice]) -> str:
+    """Which of the states holds, from 1 on; ``metric`` is 1 for it and 0 for the others."""
     return first_that_holds(
-        [f"{s.latest(c.REPLICA_STATE, state=str(st.value))} == 1" for st in REPLICA_STATES]
+        [f"{s.latest(metric, state=str(choice.value))} == 1" for choice in states]
     )
 
 

@@ -168,6 +168,11 @@ YES_NO: Final = (
 )
 
 
+NONE: Final = (Choice(0, Text("✓ none", "✓ 无"), GREEN),)
+ALL_UP: Final = (Choice(0, Text("✓ all up", "✓ 全部正常"), GREEN),)
+"""What a count of things that are wrong says when there is none."""
+
+
 def coded(choices: Iterable[Choice]) -> tuple[Choice, ...]:
     """The same choices under the codes 1, 2, … that a query gives them."""
     return tuple(Choice(i, choice.text, choice.color) for i, choice in enumerate(choices, 1))

@@ -18,6 +18,7 @@ from dashboards.grafana.board import (
     variable,
 )
 from dashboards.grafana.fields import (
+    DASHED,
     DATASOURCE,
     DATE,
     DURATION,
@@ -45,6 +46,7 @@ from dashboards.grafana.visuals import (
 )
 
 __all__ = [
+    "DASHED",
     "DATASOURCE",
     "DATE",
     "DURATION",

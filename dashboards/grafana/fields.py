@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ NOTHING: Final = Text("—", "—")
 """What an empty cell shows."""
 
 PERCENTAGE_POINTS: Final = "suffix: pp"
+DASHED: Final = {"custom.lineStyle": {"fill": "dash", "dash": [8, 6]}}
 DURATION: Final = "s"
 DATE: Final = Text("time:MMM D HH:mm", "time:MM-DD HH:mm")
 PLAIN: Final = "short"
@@ -36,12 +37,9 @@ class Query:
     style: Mapping[str, Any] = field(default_factory=dict)
 
 
-def of_each(choices: Iterable[Choice], expressions: Iterable[str]) -> list[Query]:
-    """A query for each choice, under its text and in its colour."""
-    return [
-        Query(expr, choice.text, choice.color)
-        for choice, expr in zip(choices, expressions, strict=True)
-    ]
+def of_each(choices: Iterable[Choice], query: Callable[[str], str]) -> list[Query]:
+    """A query for each choice, made of its value, under its text and in its colour."""
+    return [Query(query(str(choice.value)), choice.text, choice.color) for choice in choices]
 
 
 def targets(queries: Sequence[Query], *, instant: bool, form: str = "time_series") -> list[Any]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dashboards import queries as q
-from dashboards.common import DASH, NO_REFERENCE, NO_RUN, NO_VERDICT, ONE_RUN as S
+from dashboards.common import NO_REFERENCE, NO_RUN, NO_VERDICT, ONE_RUN as S
 from dashboards.grafana import (
+    DASHED,
     DATE,
     DURATION,
+    NOTHING,
     PERCENTAGE_POINTS,
     Column,
     Format,
@@ -99,7 +101,7 @@ def headline() -> list[tuple[int, Panel]]:
                 form=Format(unit=PER_HOUR, decimals=1),
                 names=True,
                 sideways=True,
-                no_value=DASH,
+                no_value=NOTHING,
             ),
         ),
         (
@@ -176,7 +178,7 @@ def states_bar() -> Panel:
 
 
 def progress() -> Panel:
-    states = of_each(ATTEMPT_STATES, [q.attempts(S, str(st.value)) for st in ATTEMPT_STATES])
+    states = of_each(ATTEMPT_STATES, lambda state: q.attempts(S, state))
     return time_series(
         Text("Progress", "进度"),
         [
@@ -188,7 +190,7 @@ def progress() -> Panel:
                 {
                     "custom.stacking": {"mode": "none", "group": "B"},
                     "custom.fillOpacity": 0,
-                    "custom.lineStyle": {"fill": "dash", "dash": [8, 6]},
+                    **DASHED,
                 },
             ),
         ],
@@ -272,7 +274,7 @@ def pace() -> list[tuple[int, Panel]]:
                 form=Format(unit=DATE),
                 each={1: {"unit": DURATION, "decimals": 1}},
                 names=True,
-                no_value=DASH,
+                no_value=NOTHING,
                 sideways=True,
             ),
         ),
@@ -295,7 +297,7 @@ def pace() -> list[tuple[int, Panel]]:
                         f"3600 * {S.latest(c.RUN_SCORED_RATE, window='run')}",
                         Text("Scored attempts, whole run", "已计分尝试，整个运行"),
                         GREEN,
-                        {"custom.lineStyle": {"fill": "dash", "dash": [8, 6]}},
+                        DASHED,
                     ),
                 ],
                 about=Text(

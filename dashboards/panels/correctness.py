@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from dashboards import queries as q
-from dashboards.common import DASH, NO_REFERENCE, NO_RUN, NO_VERDICT, ONE_RUN as S
+from dashboards.common import NO_REFERENCE, NO_RUN, NO_VERDICT, ONE_RUN as S
 from dashboards.grafana import (
+    DASHED,
+    NOTHING,
     PERCENTAGE_POINTS,
     Column,
     Format,
@@ -88,7 +90,7 @@ def headline() -> list[tuple[int, Panel]]:
                 ),
                 form=percent,
                 names=True,
-                no_value=DASH,
+                no_value=NOTHING,
             ),
         ),
         (
@@ -125,7 +127,7 @@ def headline() -> list[tuple[int, Panel]]:
                 ),
                 form=percent,
                 names=True,
-                no_value=DASH,
+                no_value=NOTHING,
             ),
         ),
         (
@@ -147,7 +149,7 @@ def headline() -> list[tuple[int, Panel]]:
                 ),
                 form=percent,
                 names=True,
-                no_value=DASH,
+                no_value=NOTHING,
             ),
         ),
     ]
@@ -255,7 +257,6 @@ def over_time() -> Panel:
         "custom.lineWidth": 0,
         "custom.hideFrom": {"legend": True, "tooltip": False, "viz": False},
     }
-    dashed = {"custom.lineStyle": {"fill": "dash", "dash": [8, 6]}}
     low = Text("95 % interval: from", "95% 区间：下限")
     return time_series(
         Text("Correctness over time", "正确率随时间变化"),
@@ -281,7 +282,7 @@ def over_time() -> Panel:
                 ratio("reference", "full"),
                 Text("Reference, all its tasks", "参照，其全部任务"),
                 ORANGE,
-                dashed,
+                DASHED,
             ),
         ],
         about=Text(

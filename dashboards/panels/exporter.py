@@ -18,7 +18,7 @@ from dashboards.grafana import (
     time_series,
 )
 from dashboards.promql import EVERYTHING, RATE_WINDOW
-from dashboards.texts import BLUE, GREEN, GREY, RED, YELLOW, YES_NO, Choice, Text
+from dashboards.texts import BLUE, GREEN, GREY, NONE, RED, YELLOW, YES_NO, Choice, Text
 from harborlight.views import catalogue as c
 
 S = EVERYTHING
@@ -50,9 +50,7 @@ def at_a_glance() -> list[tuple[int, Panel]]:
                     "Whose last look did not succeed. The others' numbers are served all the same.",
                     "最近一次采集未成功的数量。其他采集器的数字照常提供。",
                 ),
-                form=Format(
-                    mappings=(Choice(0, Text("✓ none", "✓ 无"), GREEN),), thresholds=GREEN_AT_ZERO
-                ),
+                form=Format(mappings=NONE, thresholds=GREEN_AT_ZERO),
                 no_value=NO_EXPORTER,
                 empty=RED,
             ),
@@ -68,9 +66,7 @@ def at_a_glance() -> list[tuple[int, Panel]]:
                     "无法读取且并非正在写入的作业文件。日志会列出文件名；对应的 trial "
                     "计为“无法读取”故障。",
                 ),
-                form=Format(
-                    mappings=(Choice(0, Text("✓ none", "✓ 无"), GREEN),), thresholds=GREEN_AT_ZERO
-                ),
+                form=Format(mappings=NONE, thresholds=GREEN_AT_ZERO),
                 no_value=Text("No job seen", "未见作业"),
             ),
         ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from dashboards import queries as q
@@ -114,6 +115,42 @@ def at_a_glance() -> list[tuple[int, Panel]]:
     ]
 
 
+def by_exception_type(expr: str, about: Text) -> Panel:
+    """Bars of the types, the most frequent first."""
+    return bar_gauge(
+        Text("By exception type", "按异常类型"),
+        [Query(f"sort_desc({expr})", "{{exception_type}}")],
+        about=about,
+        form=Format(minimum=0, thresholds=steps(ORANGE)),
+        names_above=True,
+        no_value=NO_FAULT,
+    )
+
+
+def by_resolution(query: Callable[[str], str], about: Text) -> Panel:
+    """A bar for each resolution; ``query``: its faults."""
+    return bar_gauge(
+        Text("What became of them", "故障的去向"),
+        of_each(RESOLUTIONS, query),
+        about=about,
+        form=Format(minimum=0),
+        no_value=NO_RUN,
+    )
+
+
+def new_faults(title: Text, query: Callable[[str], str], about: Text) -> Panel:
+    """Bars over time, stacked by cause; ``query``: a cause's faults."""
+    return time_series(
+        title,
+        of_each(CAUSES, query),
+        about=about,
+        form=Format(minimum=0, decimals=0),
+        stacked=True,
+        bars=True,
+        no_value=NO_RUN,
+    )
+
+
 def what_became_of_them() -> Panel:
     return share_bar(
         Text("Every fault, by what became of it", "每个故障的去向"),
@@ -129,23 +166,16 @@ def what_became_of_them() -> Panel:
 
 
 def over_time() -> list[tuple[int, Panel]]:
-    def total(cause: str) -> str:
-        return f"sum({S.stepped(c.RUN_FAULTS_TOTAL, cause=cause)})"
-
     return [
         (
             12,
-            time_series(
+            new_faults(
                 Text("New faults by cause", "按原因的新增故障"),
-                of_each(CAUSES, [total(str(choice.value)) for choice in CAUSES]),
-                about=Text(
+                lambda cause: f"sum({S.stepped(c.RUN_FAULTS_TOTAL, cause=cause)})",
+                Text(
                     "Settled in each interval. Many of one cause at once are an outage.",
                     "每个间隔内确认的故障。同一原因同时大量出现意味着一次中断。",
                 ),
-                form=Format(minimum=0, decimals=0),
-                stacked=True,
-                bars=True,
-                no_value=NO_RUN,
             ),
         ),
         (
@@ -154,10 +184,7 @@ def over_time() -> list[tuple[int, Panel]]:
                 Text("Open faults", "未解决故障"),
                 of_each(
                     BOUNDARIES,
-                    [
-                        f"sum({S.latest(c.RUN_FAULTS_OPEN, boundary=str(b.value))})"
-                        for b in BOUNDARIES
-                    ],
+                    lambda value: f"sum({S.latest(c.RUN_FAULTS_OPEN, boundary=value)})",
                 ),
                 about=Text(
                     "By the narrowest point from where they can be replayed.",
@@ -237,42 +264,22 @@ def types_and_tasks() -> list[tuple[int, Panel]]:
     return [
         (
             8,
-            bar_gauge(
-                Text("By exception type", "按异常类型"),
-                [
-                    Query(
-                        "sort_desc("
-                        + sum_by("exception_type", S.latest(c.RUN_FAULTS_BY_TYPE))
-                        + ")",
-                        "{{exception_type}}",
-                    )
-                ],
-                about=Text(
+            by_exception_type(
+                sum_by("exception_type", S.latest(c.RUN_FAULTS_BY_TYPE)),
+                Text(
                     "The type of a fault's first exception; beyond 40 types they are `other`.",
                     "故障第一个异常的类型；超过 40 种时归为 `other`。",
                 ),
-                form=Format(minimum=0, thresholds=steps(ORANGE)),
-                names_above=True,
-                no_value=NO_FAULT,
             ),
         ),
         (
             8,
-            bar_gauge(
-                Text("What became of them", "故障的去向"),
-                of_each(
-                    RESOLUTIONS,
-                    [
-                        f"sum({S.latest(c.RUN_FAULTS_BY_RESOLUTION, resolution=str(r.value))})"
-                        for r in RESOLUTIONS
-                    ],
-                ),
-                about=Text(
+            by_resolution(
+                lambda value: f"sum({S.latest(c.RUN_FAULTS_BY_RESOLUTION, resolution=value)})",
+                Text(
                     "Retried by Harbor in the same trial, regraded, or replayed by a later trial.",
                     "由 Harbor 在同一 trial 内重试、重新评分，或由之后的 trial 补跑。",
                 ),
-                form=Format(minimum=0),
-                no_value=NO_RUN,
             ),
         ),
         (
@@ -336,7 +343,7 @@ def verdicts() -> list[tuple[int, Panel]]:
             8,
             bar_gauge(
                 Text("Scored with an exception", "带异常的计分"),
-                of_each(causes, [scored(str(choice.value)) for choice in causes]),
+                of_each(causes, scored),
                 about=Text(
                     "By the exception's cause. Harbor holds types that it does not know for "
                     "valid; `invalid_exceptions` in the configuration takes one out.",

@@ -22,6 +22,7 @@ from dashboards.grafana import (
 )
 from dashboards.promql import Matches, Scope, Variable, sum_by
 from dashboards.texts import (
+    ALL_UP,
     BLUE,
     GREEN,
     JOB_STATES,
@@ -31,7 +32,6 @@ from dashboards.texts import (
     RED,
     RUN_STATES,
     YELLOW,
-    Choice,
     Text,
     coded,
 )
@@ -117,7 +117,7 @@ def at_a_glance() -> list[tuple[int, Panel]]:
                     "卡死、无法连接或只有部分应答的模型服务。",
                 ),
                 form=Format(
-                    mappings=(Choice(0, Text("✓ all up", "✓ 全部正常"), GREEN),),
+                    mappings=ALL_UP,
                     thresholds=GREEN_AT_ZERO,
                 ),
                 no_value=NO_POOL,

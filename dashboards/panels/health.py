@@ -5,7 +5,19 @@ from __future__ import annotations
 from dashboards import queries as q
 from dashboards.common import NO_POOL, NO_RUN, NO_VERDICT, ONE_RUN as S, RUN_DATA_AGE
 from dashboards.grafana import GREEN_AT_ZERO, Format, Panel, link_to, stat, steps
-from dashboards.texts import GREEN, GREY, JOB_STATES, RED, RUN_STATES, YELLOW, Choice, Text, coded
+from dashboards.texts import (
+    ALL_UP,
+    GREEN,
+    GREY,
+    JOB_STATES,
+    NONE,
+    RED,
+    RUN_STATES,
+    YELLOW,
+    Choice,
+    Text,
+    coded,
+)
 
 IDLE = (Choice(q.IDLE, Text("nothing runs", "无运行中"), GREY),)
 
@@ -55,7 +67,7 @@ def strip() -> list[tuple[int, Panel]]:
                 ),
                 form=Format(
                     unit=Text("suffix: not up", "suffix: 个异常"),
-                    mappings=(Choice(0, Text("✓ all up", "✓ 全部正常"), GREEN),),
+                    mappings=ALL_UP,
                     thresholds=GREEN_AT_ZERO,
                 ),
                 no_value=NO_POOL,
@@ -75,7 +87,7 @@ def strip() -> list[tuple[int, Panel]]:
                     "长时间运行中偶有故障属正常；短时间内大量出现说明环境或服务有问题。",
                 ),
                 form=Format(
-                    mappings=(Choice(0, Text("✓ none", "✓ 无"), GREEN),),
+                    mappings=NONE,
                     thresholds=steps(GREEN, (1, YELLOW), (10, RED)),
                 ),
                 no_value=NO_RUN,
@@ -94,7 +106,7 @@ def strip() -> list[tuple[int, Panel]]:
                     "replay-plan` 会给出补跑命令。",
                 ),
                 form=Format(
-                    mappings=(Choice(0, Text("✓ none", "✓ 无"), GREEN),),
+                    mappings=NONE,
                     thresholds=GREEN_AT_ZERO,
                 ),
                 no_value=NO_RUN,

@@ -5,21 +5,19 @@ from __future__ import annotations
 from functools import partial
 
 from dashboards import queries as q
-from dashboards.common import NO_FAULT, NO_RUN, ONE_RUN as S
+from dashboards.common import NO_RUN, ONE_RUN as S
 from dashboards.grafana import (
     GREEN_AT_ZERO,
     Column,
     Format,
     Panel,
     Query,
-    bar_gauge,
     columns_of,
-    of_each,
     stat,
     steps,
     table,
-    time_series,
 )
+from dashboards.panels import faults
 from dashboards.promql import any_of, sum_by
 from dashboards.texts import (
     BLUE,
@@ -30,7 +28,6 @@ from dashboards.texts import (
     PHASES,
     PURPLE,
     RED,
-    RESOLUTIONS,
     YELLOW,
     Text,
 )
@@ -121,65 +118,37 @@ def taken_apart() -> list[tuple[int, Panel]]:
         ),
         (
             5,
-            bar_gauge(
-                Text("By exception type", "按异常类型"),
-                [
-                    Query(
-                        f"sort_desc({S.latest(c.RUN_FAULTS_BY_TYPE)})",
-                        "{{exception_type}}",
-                    )
-                ],
-                about=Text(
+            faults.by_exception_type(
+                S.latest(c.RUN_FAULTS_BY_TYPE),
+                Text(
                     "The same faults by the type of their first exception.",
                     "同样的故障，按第一个异常的类型划分。",
                 ),
-                form=Format(minimum=0, thresholds=steps(ORANGE)),
-                names_above=True,
-                no_value=NO_FAULT,
             ),
         ),
         (
             5,
-            bar_gauge(
-                Text("What became of them", "故障的去向"),
-                of_each(
-                    RESOLUTIONS,
-                    [
-                        S.latest(c.RUN_FAULTS_BY_RESOLUTION, resolution=str(choice.value))
-                        for choice in RESOLUTIONS
-                    ],
-                ),
-                about=Text(
+            faults.by_resolution(
+                lambda value: S.latest(c.RUN_FAULTS_BY_RESOLUTION, resolution=value),
+                Text(
                     "Open: nobody scores, runs or plans the attempt. Pending: a trial that runs "
                     "or is planned is to replace it.",
                     "未解决：无人计分、运行或安排该尝试。待补上：已有运行中或已安排的 trial "
                     "将替换它。",
                 ),
-                form=Format(minimum=0),
-                no_value=NO_RUN,
             ),
         ),
     ]
 
 
 def over_time() -> Panel:
-    return time_series(
+    return faults.new_faults(
         Text("New faults", "新增故障"),
-        of_each(
-            CAUSES,
-            [
-                f"sum by (run) ({S.stepped(c.RUN_FAULTS_TOTAL, cause=str(choice.value))})"
-                for choice in CAUSES
-            ],
-        ),
-        about=Text(
+        lambda cause: sum_by("run", S.stepped(c.RUN_FAULTS_TOTAL, cause=cause)),
+        Text(
             "Faults settled in each interval, by cause. Bursts of one cause are an outage.",
             "每个时间间隔内确认的故障，按原因。同一原因集中出现意味着一次中断。",
         ),
-        form=Format(minimum=0, decimals=0),
-        stacked=True,
-        bars=True,
-        no_value=NO_RUN,
     )
 
 
@@ -225,7 +194,7 @@ def way_back() -> Panel:
         for boundary in BOUNDARIES
     )
 
-    def faults(*resolutions: Resolution) -> str:
+    def ended(*resolutions: Resolution) -> str:
         among = S.latest(c.RUN_FAULTS_BY_RESOLUTION, resolution=any_of(resolutions))
         return sum_by("run", among)
 
@@ -235,12 +204,12 @@ def way_back() -> Panel:
             Query(q.attempts(S, AttemptState.FAULTED), Text("✗ Faulted", "✗ 故障"), RED),
             *boundaries,
             Query(
-                faults(Resolution.PENDING),
+                ended(Resolution.PENDING),
                 Text("→ Owner waits or runs", "→ 归属已排队或运行"),
                 BLUE,
             ),
             Query(
-                faults(Resolution.RETRIED, Resolution.REGRADED, Resolution.REPLAYED),
+                ended(Resolution.RETRIED, Resolution.REGRADED, Resolution.REPLAYED),
                 Text("✓ Replaced", "✓ 已替换"),
                 GREEN,
             ),

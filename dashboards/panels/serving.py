@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dashboards import queries as q
-from dashboards.common import DASH, NO_POOL
+from dashboards.common import NO_POOL
 from dashboards.grafana import (
+    DASHED,
     DURATION,
     GREEN_AT_ZERO,
+    NOTHING,
     Column,
     Format,
     Panel,
@@ -21,6 +23,7 @@ from dashboards.grafana import (
 )
 from dashboards.promql import Matches, Scope, Variable, sum_by
 from dashboards.texts import (
+    ALL_UP,
     BLUE,
     GREEN,
     GREY,
@@ -38,30 +41,14 @@ from harborlight.views import catalogue as c
 from harborlight.views.catalogue import Metric
 
 S = Scope({"pool": Variable("pool"), "replica": Variable("replica")})
-
-
 EACH = "pool, replica"
-
-
 NAME = "{{pool}} / {{replica}}"
-
-
-NO_VALUES = Text(
-    "No replica seen that gives this number",
-    "未见提供该数值的副本",
-)
-
-
-DASHED = {"custom.lineStyle": {"fill": "dash", "dash": [8, 6]}}
+NO_VALUES = Text("No replica seen that gives this number", "未见提供该数值的副本")
 
 
 def each(metric: Metric) -> str:
     """A replica's number, its roles added up."""
     return sum_by(EACH, S.latest(metric))
-
-
-def rate(metric: Metric, **labels: str) -> str:
-    return sum_by(EACH, S.rate(metric, **labels))
 
 
 def tokens_out(by: str) -> str:
@@ -90,7 +77,7 @@ def at_a_glance() -> list[tuple[int, Panel]]:
                     "卡死、无法连接，或只有部分应答。",
                 ),
                 form=Format(
-                    mappings=(Choice(0, Text("✓ all up", "✓ 全部正常"), GREEN),),
+                    mappings=ALL_UP,
                     thresholds=GREEN_AT_ZERO,
                 ),
                 no_value=NO_POOL,
@@ -129,7 +116,7 @@ def at_a_glance() -> list[tuple[int, Panel]]:
                 ),
                 each={1: {"thresholds": steps("text", (1, ORANGE))}},
                 names=True,
-                no_value=DASH,
+                no_value=NOTHING,
             ),
         ),
         (
@@ -139,7 +126,7 @@ def at_a_glance() -> list[tuple[int, Panel]]:
                 f"sum({tokens_out(EACH)})",
                 about=Text("Per second, all replicas.", "所有副本每秒生成数。"),
                 form=Format(unit="suffix: tok/s", decimals=0),
-                no_value=DASH,
+                no_value=NOTHING,
             ),
         ),
         (
