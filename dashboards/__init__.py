@@ -6,6 +6,7 @@ Only the generator needs grafanalib; ``harborlight dashboards`` writes what it g
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -42,9 +43,11 @@ def files() -> dict[Path, str]:
     }
 
 
-def drift() -> list[Path]:
-    """Generated files that are missing, differ, or belong to no dashboard any more."""
-    wanted = files()
+def drift(wanted: Mapping[Path, str]) -> list[Path]:
+    """Generated files that are missing, differ, or belong to no dashboard any more.
+
+    ``wanted``: what ``files()`` gave.
+    """
     found = set(GENERATED.rglob("*.json"))
     return sorted(
         {path for path, text in wanted.items() if path not in found or path.read_text() != text}

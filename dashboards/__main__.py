@@ -11,12 +11,12 @@ def main() -> int:
     """0, or 1 where ``--check`` found files that are not what the code makes."""
     parser = argparse.ArgumentParser(prog="python -m dashboards", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing; 1 on a difference")
-    changed = drift()
+    wanted = files()
+    changed = drift(wanted)
     if parser.parse_args().check:
         for path in changed:
             print(f"{path.relative_to(GENERATED)}: not what the code makes; run make dashboards")
         return 1 if changed else 0
-    wanted = files()
     for path in changed:
         if path not in wanted:
             path.unlink()

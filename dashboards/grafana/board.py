@@ -60,13 +60,12 @@ def variable(
         multi=several,
         includeAll=several,
         allValue=".*" if several else None,
-        default="$__all" if several else None,
     )
 
 
 def search_box(name: str, title: Text) -> Any:
     """A variable that is typed in."""
-    return g.Template(name=name, label=title, type="textbox", query="", default="")
+    return g.Template(name=name, label=title, type="textbox", query="")
 
 
 def annotation(

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from dashboards.grafana.fields import Json
-from dashboards.texts import GREEN
 
 # What grafanalib writes and Grafana 11 to 13 do not read.
 _STALE_DASHBOARD: Final = (
@@ -69,17 +68,17 @@ def _thresholds(given: Json) -> Json:
         {"color": step["color"], "value": None if i == 0 else step["value"]}
         for i, step in enumerate(given["steps"])
     ]
-    return {"mode": given["mode"], "steps": found or [{"color": GREEN, "value": None}]}
+    return {"mode": given["mode"], "steps": found}
 
 
 def _variable(variable: Json) -> Json:
     kept = _without(variable, _STALE_VARIABLE)
-    if kept["type"] == "query":
-        chosen = "$__all" if kept["includeAll"] else None
-        kept["current"] = {"text": "All", "value": chosen} if chosen else {}
-    else:
+    if kept["type"] != "query":
         kept = _without(kept, ("datasource", "sort", "refresh", "allValue"))
-        kept["current"] = {"text": "", "value": ""} if kept["type"] == "textbox" else {}
+    if kept["type"] == "textbox":
+        kept["current"] = {"text": "", "value": ""}
+    else:
+        kept["current"] = {"text": "All", "value": "$__all"} if kept["includeAll"] else {}
     return kept
 
 

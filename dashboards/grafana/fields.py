@@ -42,7 +42,7 @@ def of_each(choices: Iterable[Choice], query: Callable[[str], str]) -> list[Quer
     return [Query(query(str(choice.value)), choice.text, choice.color) for choice in choices]
 
 
-def targets(queries: Sequence[Query], *, instant: bool, form: str = "time_series") -> list[Any]:
+def _targets(queries: Sequence[Query], *, instant: bool, form: str) -> list[Any]:
     return [
         g.Target(
             expr=query.expr,
@@ -55,6 +55,23 @@ def targets(queries: Sequence[Query], *, instant: bool, form: str = "time_series
         )
         for ref, query in zip(refs_in_order(), queries, strict=False)
     ]
+
+
+def of_panel(
+    title: Text,
+    about: Text,
+    queries: Sequence[Query],
+    *,
+    instant: bool,
+    form: str = "time_series",
+) -> Json:
+    """What grafanalib's panels of data all take."""
+    return {
+        "title": title,
+        "description": about,
+        "dataSource": DATASOURCE,
+        "targets": _targets(queries, instant=instant, form=form),
+    }
 
 
 def refs_in_order() -> Iterable[str]:

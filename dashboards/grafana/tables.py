@@ -9,7 +9,6 @@ from typing import Any, Final
 import grafanalib.core as g
 
 from dashboards.grafana.fields import (
-    DATASOURCE,
     NOTHING,
     PLAIN,
     Json,
@@ -17,10 +16,10 @@ from dashboards.grafana.fields import (
     Query,
     fixed,
     mapping,
+    of_panel,
     override,
     refs_in_order,
     steps,
-    targets,
 )
 from dashboards.texts import Choice, Text
 
@@ -29,8 +28,7 @@ from dashboards.texts import Choice, Text
 class Column:
     """A table's column: the value of a query, or the label ``shows``, of a query or of all rows.
 
-    Without ``expr`` it is a label that the other columns' queries have. ``options``: further ones
-    of its field, as ``{"links": …}``.
+    Without ``expr`` it is a label that the other columns' queries have.
     """
 
     title: Text
@@ -97,10 +95,9 @@ def table(
         order[source] = position
         names[source] = column.title
     return g.Table(
-        title=title,
-        description=about,
-        dataSource=DATASOURCE,
-        targets=targets([Query(column.expr) for column in asked], instant=True, form="table"),
+        **of_panel(
+            title, about, [Query(column.expr) for column in asked], instant=True, form="table"
+        ),
         thresholds=steps("text"),
         sortBy=[g.TableSortByField(sort, descending)] if sort else [],
         transformations=[

@@ -10,7 +10,6 @@ import attr
 import grafanalib.core as g
 
 from dashboards.grafana.fields import (
-    DATASOURCE,
     PLAIN,
     SOME,
     Format,
@@ -20,11 +19,11 @@ from dashboards.grafana.fields import (
     defaults,
     fixed,
     mapping,
+    of_panel,
     override,
     refs_in_order,
     steps,
     styles,
-    targets,
 )
 from dashboards.texts import GREY, Choice, Text
 
@@ -57,14 +56,11 @@ def stat(
         if query.colour
     }
     overrides = [
-        override("byFrameRefID", refs[number], field_options(options))
+        override("byFrameRefID", refs[number], _field_options(options))
         for number, options in [*lit.items(), *(each or {}).items()]
     ]
     return g.Stat(
-        title=title,
-        description=about,
-        dataSource=DATASOURCE,
-        targets=targets(listed, instant=True),
+        **of_panel(title, about, listed, instant=True),
         reduceCalc="lastNotNull",
         graphMode="none",
         colorMode=colour,
@@ -87,7 +83,7 @@ def stat(
     )
 
 
-def field_options(options: Mapping[str, Any]) -> Json:
+def _field_options(options: Mapping[str, Any]) -> Json:
     """Options of a field, those that take more than a plain value turned into Grafana's form."""
     found = dict(options)
     if "mappings" in found:
@@ -112,10 +108,7 @@ def time_series(
     """Lines or bars over time. The legend has the last values, but those of bars say nothing."""
     form = form or Format()
     return g.TimeSeries(
-        title=title,
-        description=about,
-        dataSource=DATASOURCE,
-        targets=targets(queries, instant=False),
+        **of_panel(title, about, queries, instant=False),
         drawStyle="bars" if bars else "line",
         lineWidth=0 if bars else 2,
         fillOpacity=80 if bars else fill,
@@ -146,10 +139,7 @@ def state_timeline(
 ) -> Panel:
     """Which state each series was in, over time; the query gives the choices' values."""
     return g.StateTimeline(
-        title=title,
-        description=about,
-        dataSource=DATASOURCE,
-        targets=targets(queries, instant=False),
+        **of_panel(title, about, queries, instant=False),
         **mapping(choices),
         alignValue="center",
         thresholds=steps("text"),
@@ -193,10 +183,7 @@ def bar_gauge(
     listed = [Query(queries)] if isinstance(queries, str) else list(queries)
     return _Plain(  # type: ignore[call-arg]  # its bases are unknown
         type="bargauge",
-        title=title,
-        description=about,
-        dataSource=DATASOURCE,
-        targets=targets(listed, instant=True),
+        **of_panel(title, about, listed, instant=True),
         thresholds=form.thresholds,
         defaults={
             **defaults(form, no_value),
@@ -232,10 +219,7 @@ def share_bar(
     """One bar that is divided by the label ``column``, in the choices' order and colours."""
     corner = f"{row}\\{column}"
     return g.BarChart(
-        title=title,
-        description=about,
-        dataSource=DATASOURCE,
-        targets=targets([Query(expr)], instant=True, form="table"),
+        **of_panel(title, about, [Query(expr)], instant=True, form="table"),
         orientation="horizontal",
         stacking="normal",
         showValue="auto",
@@ -277,10 +261,7 @@ def heatmap(title: Text, buckets: str, *, about: Text, no_value: Text, unit: str
     """How observations are spread over a histogram's buckets, over time."""
     return _Plain(  # type: ignore[call-arg]  # its bases are unknown
         type="heatmap",
-        title=title,
-        description=about,
-        dataSource=DATASOURCE,
-        targets=targets([Query(buckets, "{{le}}")], instant=False, form="heatmap"),
+        **of_panel(title, about, [Query(buckets, "{{le}}")], instant=False, form="heatmap"),
         thresholds=steps("text"),
         defaults={"noValue": no_value, "custom": {"scaleDistribution": {"type": "linear"}}},
         options={

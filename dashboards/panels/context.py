@@ -6,18 +6,16 @@ from dashboards import queries as q
 from dashboards.common import NO_POOL, NO_RUN, ONE_RUN as S, published_references
 from dashboards.grafana import (
     DATE,
-    DURATION,
     Column,
     Panel,
     Query,
-    link_to,
     stat,
-    steps,
     table,
     text,
 )
+from dashboards.panels import columns
 from dashboards.promql import Matches, Scope, sum_by
-from dashboards.texts import BLUE, JOB_STATES, ORANGE, RED, REPLICA_STATES, Text, coded
+from dashboards.texts import REPLICA_STATES, Text, coded
 from harborlight.ledger.ownership import TrialState
 from harborlight.views import catalogue as c
 
@@ -67,13 +65,7 @@ def serving() -> list[tuple[int, Panel]]:
                     Column(
                         Text("Pool", "服务池"),
                         shows="pool",
-                        links=[
-                            link_to(
-                                "serving",
-                                Text("Serving pools", "模型服务池"),
-                                pool="${__value.raw:percentencode}",
-                            )
-                        ],
+                        links=columns.to_pool(Text("Serving pools", "模型服务池")),
                     ),
                     Column(Text("Replica", "副本"), shows="replica"),
                     Column(
@@ -87,16 +79,7 @@ def serving() -> list[tuple[int, Panel]]:
                     Column(Text("At most", "上限"), each(summed(c.REPLICA_MAX_RUNNING))),
                     Column(Text("Waiting", "等待"), each(summed(c.REPLICA_QUEUED))),
                     Column(Text("KV tokens", "KV token"), each(used)),
-                    Column(
-                        Text("KV use", "KV 占用"),
-                        each(f"{used} / {summed(c.REPLICA_KV_CAPACITY)}"),
-                        unit="percentunit",
-                        decimals=0,
-                        cell="bar",
-                        minimum=0,
-                        maximum=1,
-                        colour=BLUE,
-                    ),
+                    columns.kv_use(each(f"{used} / {summed(c.REPLICA_KV_CAPACITY)}")),
                 ],
                 about=Text(
                     "The model servers behind this run. A dash: it does not answer, or does not "
@@ -123,41 +106,18 @@ def jobs() -> Panel:
         Text("Harbor jobs of the run", "该运行的 Harbor 作业"),
         [
             Column(Text("Job", "作业"), shows="harbor_job"),
-            Column(
-                Text("State", "状态"),
-                each(q.job_state(every)),
-                mappings=coded(JOB_STATES),
-                cell="text",
-                width=140,
-            ),
+            columns.job_state(each(q.job_state(every))),
             Column(
                 Text("Started", "开始"),
                 each(f"1000 * {every.latest(c.JOB_STARTED)}"),
                 unit=DATE,
             ),
-            Column(
-                Text("Last change", "最近变化"),
-                each(f"time() - {every.latest(c.JOB_LAST_CHANGE)}"),
-                unit=DURATION,
-                decimals=0,
-            ),
+            columns.last_change(each(f"time() - {every.latest(c.JOB_LAST_CHANGE)}")),
             Column(Text("Scored", "已计分"), trials(TrialState.SCORED), width=80),
             Column(Text("Running", "运行中"), trials(TrialState.RUNNING), width=80),
             Column(Text("Queued", "排队中"), trials(TrialState.QUEUED), width=80),
-            Column(
-                Text("Faulted", "故障"),
-                trials(TrialState.FAULTED),
-                width=80,
-                cell="text",
-                thresholds=steps("text", (1, ORANGE)),
-            ),
-            Column(
-                Text("Unreadable files", "无法读取的文件"),
-                each(every.latest(c.JOB_UNREADABLE)),
-                width=130,
-                cell="text",
-                thresholds=steps("text", (1, RED)),
-            ),
+            columns.faulted(trials(TrialState.FAULTED)),
+            columns.unreadable_files(each(every.latest(c.JOB_UNREADABLE))),
         ],
         about=Text(
             "Trials of a job are executions: faults that were retried or resumed stay in it, so "

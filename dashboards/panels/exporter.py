@@ -17,6 +17,7 @@ from dashboards.grafana import (
     table,
     time_series,
 )
+from dashboards.panels import columns
 from dashboards.promql import EVERYTHING, RATE_WINDOW
 from dashboards.texts import BLUE, GREEN, GREY, NONE, RED, YELLOW, YES_NO, Choice, Text
 from harborlight.views import catalogue as c
@@ -187,12 +188,9 @@ def freshness() -> list[tuple[int, Panel]]:
                         thresholds=steps(RED),
                         width=100,
                     ),
-                    Column(
-                        Text("Last change", "最近变化"),
+                    columns.last_change(
                         f"time() - {S.latest(c.JOB_LAST_CHANGE)} "
-                        f"and on (harbor_job) ({S.latest(c.JOB_UNREADABLE)} > 0)",
-                        unit=DURATION,
-                        decimals=0,
+                        f"and on (harbor_job) ({S.latest(c.JOB_UNREADABLE)} > 0)"
                     ),
                 ],
                 about=Text(

@@ -15,7 +15,6 @@ from dashboards.grafana import (
     Query,
     bar_gauge,
     columns_of,
-    link_to,
     of_each,
     share_bar,
     stat,
@@ -24,6 +23,7 @@ from dashboards.grafana import (
     text,
     time_series,
 )
+from dashboards.panels import columns
 from dashboards.promql import Scope, Variable, any_of, sum_by
 from dashboards.texts import (
     BOUNDARIES,
@@ -290,13 +290,7 @@ def types_and_tasks() -> list[tuple[int, Panel]]:
                     Column(
                         Text("Run", "运行"),
                         shows="run",
-                        links=[
-                            link_to(
-                                "run",
-                                Text("Open the run", "打开运行"),
-                                run="${__value.raw:percentencode}",
-                            )
-                        ],
+                        links=columns.to_run(),
                     ),
                     Column(Text("Task", "任务"), shows="task"),
                     Column(

@@ -20,20 +20,17 @@ from dashboards.grafana import (
     table,
     time_series,
 )
+from dashboards.panels import columns
 from dashboards.promql import Matches, Scope, Variable, sum_by
 from dashboards.texts import (
     ALL_UP,
-    BLUE,
     GREEN,
-    JOB_STATES,
     NO_END,
     NOISE,
-    ORANGE,
     RED,
     RUN_STATES,
     YELLOW,
     Text,
-    coded,
 )
 from harborlight.ledger.jobs import JobState
 from harborlight.ledger.ownership import AttemptState, TrialState
@@ -43,7 +40,6 @@ from harborlight.views.catalogue import Metric
 S = Scope({"run": Variable("run"), "pool": Variable("pool")})
 
 
-THERE = "${__value.raw:percentencode}"
 OR_ZERO = f" or 0 * max({S.series(c.SNAPSHOT_TIMESTAMP)})"
 """Where nothing is found, but somebody looks."""
 
@@ -136,7 +132,7 @@ def runs() -> Panel:
                 Text("Run", "运行"),
                 shows="run",
                 width=190,
-                links=[link_to("run", Text("Open the run", "打开运行"), run=THERE)],
+                links=columns.to_run(),
             ),
             Column(
                 Text("State", "状态"), q.run_state(S), mappings=RUN_STATES, cell="text", width=130
@@ -233,7 +229,7 @@ def pools() -> Panel:
             Column(
                 Text("Pool", "服务池"),
                 shows="pool",
-                links=[link_to("serving", Text("Open the pool", "打开服务池"), pool=THERE)],
+                links=columns.to_pool(Text("Open the pool", "打开服务池")),
             ),
             Column(
                 Text("Replicas", "副本"), f"count by (pool) ({S.latest(c.REPLICA_UP)})", width=90
@@ -247,16 +243,7 @@ def pools() -> Panel:
             ),
             Column(Text("Active requests", "活跃请求"), summed(c.REPLICA_RUNNING)),
             Column(Text("Waiting", "等待"), summed(c.REPLICA_QUEUED)),
-            Column(
-                Text("KV use", "KV 占用"),
-                f"{summed(c.REPLICA_KV_USED)} / {summed(c.REPLICA_KV_CAPACITY)}",
-                unit="percentunit",
-                decimals=0,
-                cell="bar",
-                minimum=0,
-                maximum=1,
-                colour=BLUE,
-            ),
+            columns.kv_use(f"{summed(c.REPLICA_KV_USED)} / {summed(c.REPLICA_KV_CAPACITY)}"),
             Column(Text("Running trials", "运行中 trial"), q.pool_trials(S, TrialState.RUNNING)),
             Column(Text("Retries", "重试"), summed(c.POOL_RETRIES)),
         ],
@@ -273,36 +260,13 @@ def jobs() -> Panel:
         Text("Harbor jobs", "Harbor 作业"),
         [
             Column(Text("Job", "作业"), shows="harbor_job"),
-            Column(
-                Text("State", "状态"),
-                q.job_state(S),
-                mappings=coded(JOB_STATES),
-                cell="text",
-                width=140,
-            ),
-            Column(
-                Text("Last change", "最近变化"),
-                f"time() - {S.latest(c.JOB_LAST_CHANGE)}",
-                unit=DURATION,
-                decimals=0,
-            ),
+            columns.job_state(q.job_state(S)),
+            columns.last_change(f"time() - {S.latest(c.JOB_LAST_CHANGE)}"),
             Column(Text("Running", "运行中"), trials(TrialState.RUNNING), width=80),
             Column(Text("Queued", "排队中"), trials(TrialState.QUEUED), width=80),
             Column(Text("Scored", "已计分"), trials(TrialState.SCORED), width=80),
-            Column(
-                Text("Faulted", "故障"),
-                trials(TrialState.FAULTED),
-                width=80,
-                cell="text",
-                thresholds=steps("text", (1, ORANGE)),
-            ),
-            Column(
-                Text("Unreadable files", "无法读取的文件"),
-                S.latest(c.JOB_UNREADABLE),
-                width=130,
-                cell="text",
-                thresholds=steps("text", (1, RED)),
-            ),
+            columns.faulted(trials(TrialState.FAULTED)),
+            columns.unreadable_files(S.latest(c.JOB_UNREADABLE)),
         ],
         about=Text(
             "A job's trials are executions; the attempts they count for are in the runs.",

@@ -14,13 +14,13 @@ from dashboards.grafana import (
     Panel,
     Query,
     heatmap,
-    link_to,
     stat,
     state_timeline,
     steps,
     table,
     time_series,
 )
+from dashboards.panels import columns
 from dashboards.promql import Matches, Scope, Variable, sum_by
 from dashboards.texts import (
     ALL_UP,
@@ -182,16 +182,7 @@ def replicas() -> Panel:
             Column(Text("At most", "上限"), each(c.REPLICA_MAX_RUNNING)),
             Column(Text("Waiting", "等待"), each(c.REPLICA_QUEUED)),
             Column(Text("KV tokens", "KV token"), used),
-            Column(
-                Text("KV use", "KV 占用"),
-                f"{used} / {room}",
-                unit="percentunit",
-                decimals=0,
-                cell="bar",
-                minimum=0,
-                maximum=1,
-                colour=BLUE,
-            ),
+            columns.kv_use(f"{used} / {room}"),
             Column(Text("Model", "模型"), about("served_model"), shows="served_model"),
             Column(Text("TP", "TP"), about("tp"), shows="tp", width=60),
             Column(Text("SGLang", "SGLang"), about("version"), shows="version", width=90),
@@ -506,13 +497,7 @@ def jobs_of_pools() -> list[tuple[int, Panel]]:
                         Text("Run", "运行"),
                         S.latest(c.RUN_POOL_INFO),
                         shows="run",
-                        links=[
-                            link_to(
-                                "run",
-                                Text("Open the run", "打开运行"),
-                                run="${__value.raw:percentencode}",
-                            )
-                        ],
+                        links=columns.to_run(),
                     ),
                     Column(
                         Text("Its model", "模型一致"),

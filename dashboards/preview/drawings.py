@@ -120,9 +120,9 @@ def plan(
 ) -> Iterator[Drawing]:
     """At the end everything, before that each dashboard once, in alternating languages."""
     languages = sorted({board.language for board in every})
+    names = sorted({board.name for board in every})
     for moment in moments:
         turn = list(Moment).index(moment)
-        names = sorted({board.name for board in every})
         for board in every:
             if moment is Moment.END:
                 for theme in themes:
