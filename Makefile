@@ -6,6 +6,8 @@
 # make lock     requirements.lock again, from pyproject.toml (UPGRADE=1: newest versions)
 # make docs     the table of metrics in README.md, from the catalogue
 # make dashboards    dashboards/generated again, from the code in dashboards
+# make alerts    alerts/generated and alerts/README.md again, from the code in alerts (TIME_SCALE=S
+#                INTO=DIR: rules for a replay that is S times faster than life, elsewhere)
 # make pictures    the README's pictures again, from a replayed run
 # make preview    pictures of the dashboards at several moments of a replayed run, and what is wrong
 #                 with them (ARGS=--help: how to draw less, and again without a replay)
@@ -15,9 +17,9 @@
 # make clean    remove what the above made
 
 BIN := .venv/bin
-CODE := $(wildcard exporter tests dashboards)
+CODE := $(wildcard exporter tests dashboards alerts)
 
-.PHONY: setup demo test packages lint lock docs dashboards preview pictures bench e2e-sglang clean
+.PHONY: setup demo test packages lint lock docs dashboards alerts preview pictures bench e2e-sglang clean
 
 setup:
 	@.ci/setup
@@ -54,6 +56,9 @@ docs: setup
 
 dashboards: setup
 	$(BIN)/python -m dashboards
+
+alerts: setup
+	$(BIN)/python -m alerts $(if $(TIME_SCALE),--time-scale $(TIME_SCALE)) $(if $(INTO),--into $(INTO))
 
 preview: setup packages
 	$(BIN)/python -m dashboards.preview $(ARGS)
