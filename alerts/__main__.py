@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from alerts import GENERATED, build, drift
+from alerts import build, drift, files
 
 
 def main() -> int:
@@ -20,22 +20,29 @@ def main() -> int:
         help="divide every amount of time by S, for a replay that is S times faster than life; "
         "goes with --into",
     )
-    parser.add_argument("--into", type=Path, default=GENERATED, metavar="DIR", help="where to")
+    parser.add_argument("--into", type=Path, metavar="DIR", help="only the rules, into this folder")
     options = parser.parse_args()
     if not options.time_scale > 0:
         parser.error("--time-scale must be above 0")
-    if options.time_scale != 1 and options.into == GENERATED:
+    if options.time_scale != 1 and options.into is None:
         parser.error("--time-scale goes with --into DIR: the committed files are those of scale 1")
-    wanted = build(options.time_scale)
-    if options.check:
+    if options.into is not None:
+        wanted = {options.into / name: text for name, text in build(options.time_scale).items()}
+        changed = list(wanted)
+    else:
+        wanted = files()
         changed = drift(wanted)
-        for name in changed:
-            print(f"{name}: not what the code makes; run make alerts")
+    if options.check:
+        for path in changed:
+            print(f"{path.name}: not what the code makes; run make alerts")
         return 1 if changed else 0
-    options.into.mkdir(parents=True, exist_ok=True)
-    for name, text in wanted.items():
-        (options.into / name).write_text(text, encoding="utf-8")
-    print(f"{len(wanted)} files in {options.into}")
+    for path in changed:
+        if path not in wanted:
+            path.unlink()
+            continue
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(wanted[path], encoding="utf-8")
+    print(f"{len(wanted)} files, {len(changed)} written")
     return 0
 
 

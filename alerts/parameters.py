@@ -205,10 +205,3 @@ def _divided[T: Parameters | Notifying](of: T, scale: float) -> T:
     values: dict[str, Any] = {f.name: getattr(of, f.name) for f in fields(of)}
     spans = {name: x.divided(scale) for name, x in values.items() if isinstance(x, Span)}
     return replace(of, **{**values, **spans})
-
-
-GRAFANA_URL: Final = "http://127.0.0.1:3000"
-"""Where the links to dashboards lead; ``harborlight alerts --grafana-url`` writes another."""
-
-RUNBOOK_URL: Final = "http://127.0.0.1:10315/runbooks"
-"""Where those to runbooks lead: to the exporter, which serves them. ``--runbook-url`` likewise."""

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, override
 
-from alerts.parameters import GRAFANA_URL, HOLDS, RUNBOOK_URL, Span
+from alerts.parameters import HOLDS, Span
 from dashboards.grafana.board import uid
 from dashboards.promql import EVERYTHING
 from dashboards.texts import Language
+from harborlight.alert_files import GRAFANA_URL, RUNBOOK_URL
 from harborlight.views.catalogue import Metric
 
 
@@ -97,7 +98,7 @@ class Alert:
 
     @property
     def runbook_url(self) -> str:
-        return f"{RUNBOOK_URL}/{self.name}"
+        return f"{RUNBOOK_URL}/{self.name}.md"
 
 
 @dataclass(frozen=True, slots=True)

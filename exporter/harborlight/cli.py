@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -23,7 +23,8 @@ from typing import override
 from rich.console import Console
 from rich.live import Live
 
-from harborlight import __version__, dashboard_files
+from harborlight import __version__, dashboard_files, package_files
+from harborlight.alert_files import GRAFANA_URL, RUNBOOK_URL, alert_files, runbooks
 from harborlight.config import (
     Config,
     ConfigError,
@@ -37,7 +38,7 @@ from harborlight.config import (
     read_secret,
     server_url,
 )
-from harborlight.dashboard_files import LANGUAGES, DashboardFile, NoDashboardsError
+from harborlight.dashboard_files import LANGUAGES, DashboardFile
 from harborlight.demo import DEMO_REFERENCE, END_WITH_PARENT, serving
 from harborlight.grafana import DEFAULT_FOLDER, Grafana, GrafanaError, GrafanaTarget
 from harborlight.labels import safe_label
@@ -50,6 +51,7 @@ from harborlight.ledger.replay_plan import JobWork, ReplayPlan, plan_replay
 from harborlight.ledger.runs import RunDefinition
 from harborlight.ledger.standing import RunStanding
 from harborlight.logs import configure_logging
+from harborlight.package_files import MissingFilesError, PackageFile
 from harborlight.readings import ReplicaSighting, ReplicaState
 from harborlight.reference import InvalidReferenceError, Reference, check_headline
 from harborlight.server import ListenError, Sockets, bind, build_app, parse_listen_address, serve
@@ -100,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = _parser().parse_args(argv)
     try:
         return int(arguments.run(arguments))
-    except (UsageError, ConfigError, LedgerError, ListenError, NoDashboardsError) as error:
+    except (UsageError, ConfigError, LedgerError, ListenError, MissingFilesError) as error:
         print(f"harborlight: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
@@ -261,6 +263,25 @@ def _parser() -> argparse.ArgumentParser:
         help=f"which of the Grafana's folders; made where missing (default: {DEFAULT_FOLDER})",
     )
     dashboards.set_defaults(run=_dashboards)
+
+    alerts = commands.add_parser(
+        "alerts",
+        help="write alert rules, their runbooks and an example for Alertmanager into a folder",
+    )
+    alerts.add_argument("folder", type=Path, metavar="DIR", help="where to write them")
+    alerts.add_argument(
+        "--grafana-url",
+        default=GRAFANA_URL,
+        metavar="URL",
+        help="where the alerts' links to dashboards lead (default: %(default)s)",
+    )
+    alerts.add_argument(
+        "--runbook-url",
+        default=RUNBOOK_URL,
+        metavar="URL",
+        help="where their links to runbooks lead (default: %(default)s, the exporter)",
+    )
+    alerts.set_defaults(run=_alerts)
 
     demo = commands.add_parser("demo", help="replay a Terminal-Bench-sized run and serve it")
     demo.add_argument("--speed", type=_positive, help="how many times faster than the real run")
@@ -598,6 +619,7 @@ def _run(
         page=lambda: service.page,
         ready=lambda: None if service.ready else "the first look at the jobs is under way",
         reload=by_http,
+        runbooks=_runbooks(),
         version=f"harborlight {__version__}",
     )
     stop = threading.Event()
@@ -616,6 +638,15 @@ def _run(
         stop.set()
         service.wake()
         refreshing.join(_END_SECONDS)
+
+
+def _runbooks() -> Mapping[str, str]:
+    """None of them is no reason not to serve."""
+    try:
+        return runbooks()
+    except MissingFilesError as error:
+        log.warning("no runbooks to serve", extra={"error": str(error)})
+        return {}
 
 
 def _statistics(config: Config, given: str | None) -> Statistics:
@@ -965,11 +996,27 @@ def _dashboards(arguments: argparse.Namespace) -> int:
         raise UsageError("dashboards: give a folder to write to, or --push URL")
     files = dashboard_files.dashboards(arguments.languages or LANGUAGES)
     if arguments.folder is not None:
-        for place, written in dashboard_files.write(files, arguments.folder):
-            print(f"{'wrote' if written else 'unchanged'} {place}")
+        _write(files, arguments.folder)
     if grafana is None:
         return 0
     return _push(grafana, files, arguments.grafana_folder or DEFAULT_FOLDER)
+
+
+def _write(files: Iterable[PackageFile], folder: Path) -> None:
+    for place, written in package_files.write(files, folder):
+        print(f"{'wrote' if written else 'unchanged'} {place}")
+
+
+def _alerts(arguments: argparse.Namespace) -> int:
+    """Write everything about alerts."""
+    try:
+        grafana, runbook = (
+            server_url(url) for url in (arguments.grafana_url, arguments.runbook_url)
+        )
+    except ConfigError as error:
+        raise UsageError(f"--grafana-url, --runbook-url: {error}") from None
+    _write(alert_files(grafana_url=grafana, runbook_url=runbook), arguments.folder)
+    return 0
 
 
 def _grafana_target(arguments: argparse.Namespace) -> GrafanaTarget:

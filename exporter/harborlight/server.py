@@ -16,9 +16,9 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from html import escape
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Final, Protocol, Self, override
 
 import uvicorn
@@ -95,6 +95,7 @@ _LINKS: Final = (
     ("/metrics", "What is known, in Prometheus' language"),
     ("/-/healthy", "Whether this process serves"),
     ("/-/ready", "Whether it has looked at its sources"),
+    ("/runbooks", "What to do about each alert"),
 )
 
 
@@ -103,6 +104,7 @@ def build_app(
     page: Callable[[], PageSource | None],
     ready: Callable[[], str | None],
     reload: Callable[[], Awaitable[None] | None] | None = None,
+    runbooks: Mapping[str, str] = MappingProxyType({}),
     title: str = "Harborlight",
     version: str = "",
 ) -> ASGIApp:
@@ -111,9 +113,14 @@ def build_app(
     ``page``: the newest page, None before there is one. ``ready``: None, or why not in one line.
     ``reload``: loads the configuration again and raises what is wrong with it; None: reloading
     over HTTP is not allowed. The functions are called from several threads at once, except
-    ``reload``, whose calls follow one another.
+    ``reload``, whose calls follow one another. ``runbooks``: texts by what they are asked for by.
     """
-    landing = _landing(title, version)
+    landing = _listing(title, version, _LINKS)
+    of_runbooks = _listing(
+        "Runbooks",
+        version,
+        [(f"/runbooks/{name}", _first_line(text)) for name, text in runbooks.items()],
+    )
     one_reload = asyncio.Lock()
 
     def metrics(request: Request) -> Response:
@@ -131,6 +138,16 @@ def build_app(
 
     async def index(_: Request) -> Response:
         return HTMLResponse(landing)
+
+    async def list_runbooks(_: Request) -> Response:
+        return HTMLResponse(of_runbooks)
+
+    async def runbook(request: Request) -> Response:
+        text = runbooks.get(request.path_params["name"])
+        if text is None:
+            raise HTTPException(404)
+        # Not as Markdown, which browsers save instead of showing it.
+        return PlainTextResponse(text)
 
     async def healthy(_: Request) -> Response:
         return _text("healthy")
@@ -166,6 +183,8 @@ def build_app(
             Route("/-/healthy", healthy, methods=["GET"]),
             Route("/-/ready", is_ready, methods=["GET"]),
             Route("/-/reload", do_reload, methods=["POST"]),
+            Route("/runbooks", list_runbooks, methods=["GET"]),
+            Route("/runbooks/{name}", runbook, methods=["GET"]),
         ],
         exception_handlers={HTTPException: refuse},
     )
@@ -198,10 +217,16 @@ def _text(line: str, status: int = 200) -> Response:
     return PlainTextResponse(f"{shown}\n", status)
 
 
-def _landing(title: str, version: str) -> str:
+def _first_line(text: str) -> str:
+    """The first line of a text that is no heading."""
+    return next((line for line in text.splitlines() if line and not line.startswith("#")), "")
+
+
+def _listing(title: str, version: str, of: Iterable[tuple[str, str]]) -> str:
+    """A page of links, each with what it leads to."""
     links = "\n".join(
         f'<dt><a href="{escape(path)}">{escape(path)}</a></dt><dd>{escape(what)}</dd>'
-        for path, what in _LINKS
+        for path, what in of
     )
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 import promql_parser as p
@@ -114,10 +115,11 @@ class Analysis:
 
     ``windows``: seconds of each range, with the function that it is given to. ``bare``: counters
     that are not inside rate(), irate(), increase() or resets(). ``equal``: variables within a
-    matcher that is no regular expression.
+    matcher that is no regular expression. ``known``: labels by the name of what can be asked for.
     """
 
     expr: str
+    known: Mapping[str, frozenset[str]] = field(default_factory=lambda: METRICS)
     problems: list[str] = field(default_factory=list)
     labels: Labels = None
     windows: list[tuple[str, int]] = field(default_factory=list)
@@ -130,9 +132,17 @@ class Analysis:
             self.problems.append(problem)
 
 
-def analyse(expr: str, variables: Collection[str] = ()) -> Analysis:
-    """What it asks for. Raises ValueError where it is no PromQL, KeyError by a variable's name."""
-    found = Analysis(expand(expr, variables))
+def analyse(
+    expr: str,
+    variables: Collection[str] = (),
+    *,
+    recorded: Mapping[str, frozenset[str]] = MappingProxyType({}),
+) -> Analysis:
+    """What it asks for. Raises ValueError where it is no PromQL, KeyError by a variable's name.
+
+    ``recorded``: labels of series that are there beside the exporter's and Prometheus' own.
+    """
+    found = Analysis(expand(expr, variables), {**METRICS, **recorded})
     found.labels = _labels(found, p.parse(found.expr), "")
     return found
 
@@ -164,7 +174,7 @@ def _labels(a: Analysis, node: Any, inside: str) -> Labels:
 
 def _selected(a: Analysis, node: p.VectorSelector, inside: str) -> Labels:
     name = node.name
-    if name is None or name not in METRICS:
+    if name is None or name not in a.known:
         a.say(f"no metric is called {name}")
         return OF_THE_SCRAPE
     a.metrics.add(name)
@@ -172,7 +182,7 @@ def _selected(a: Analysis, node: p.VectorSelector, inside: str) -> Labels:
         a.bare.append(name)
     if name not in COUNTERS and inside in _CHANGES:
         a.say(f"{inside}() of {name}, which is no counter")
-    labels = METRICS[name]
+    labels = a.known[name]
     for matcher in (*node.matchers.matchers, *(m for ms in node.matchers.or_matchers for m in ms)):
         if matcher.name not in labels:
             a.say(f"{name} has no label {matcher.name}")

@@ -15,8 +15,9 @@ import pytest
 
 from harborlight import __version__
 from harborlight.cli import main
-from harborlight.dashboard_files import LANGUAGES, NoDashboardsError, dashboards, write
+from harborlight.dashboard_files import LANGUAGES, dashboards
 from harborlight.grafana import FOLDER_UID, Grafana, GrafanaError, GrafanaTarget
+from harborlight.package_files import MissingFilesError, write
 from support.grafana import TOKEN, FakeGrafana
 from support.hostile import RawServer, never
 
@@ -134,10 +135,10 @@ def test_installation_without_dashboards(tmp_path: Path) -> None:
     package = tmp_path / "lib" / "site-packages" / "harborlight"
     package.mkdir(parents=True)
     (tmp_path / "lib" / "dashboards" / "generated").mkdir(parents=True)
-    with pytest.raises(NoDashboardsError, match="this installation has no dashboards"):
+    with pytest.raises(MissingFilesError, match="this installation has no dashboards"):
         dashboards(package=package)
     (package / "dashboards" / "en").mkdir(parents=True)
-    with pytest.raises(NoDashboardsError, match=r"no dashboards in .*/en"):
+    with pytest.raises(MissingFilesError, match=r"no dashboards in .*/en"):
         dashboards(package=package)
     (package / "dashboards" / "en" / "run.json").write_text('{"uid": "u"}')
     assert [file.uid for file in dashboards(["en"], package=package)] == ["u"]
