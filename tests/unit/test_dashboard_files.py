@@ -1,13 +1,9 @@
-"""``harborlight dashboards``: into a folder, into a Grafana, and out of a wheel."""
+"""``harborlight dashboards``: into a folder and into a Grafana."""
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
-import subprocess
-import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +13,7 @@ from harborlight import __version__
 from harborlight.cli import main
 from harborlight.dashboard_files import LANGUAGES, dashboards
 from harborlight.grafana import FOLDER_UID, Grafana, GrafanaError, GrafanaTarget
-from harborlight.package_files import MissingFilesError, write
+from harborlight.package_files import MissingFilesError
 from support.grafana import TOKEN, FakeGrafana
 from support.hostile import RawServer, never
 
@@ -112,22 +108,6 @@ def test_folder_that_cannot_be_made(tmp_path: Path, capsys: pytest.CaptureFixtur
     (tmp_path / "file").write_text("x")
     code, _, errors = run(capsys, tmp_path / "file")
     assert code == 2 and "Not a directory" in errors
-
-
-def test_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where it cannot be finished, what was there is still there, and nothing else."""
-    place = tmp_path / FILES[0].path
-    place.parent.mkdir()
-    place.write_text("before")
-
-    def full(*_: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fchmod", full)
-    with pytest.raises(OSError, match="No space"):
-        list(write(FILES, tmp_path))
-    assert [p.name for p in tmp_path.rglob("*") if p.is_file()] == [place.name]
-    assert place.read_text() == "before"
 
 
 def test_installation_without_dashboards(tmp_path: Path) -> None:
@@ -385,81 +365,6 @@ def test_nobody_there(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mo
 def test_no_log_can_show_it() -> None:
     target = GrafanaTarget("http://host-canary", TOKEN)
     assert TOKEN not in repr(target) and "canary" not in repr(target)
-
-
-# Out of a wheel
-
-
-def test_wheel_holds_them(tmp_path: Path) -> None:
-    """Of the wheel, and of the wheel that the source distribution makes; nothing is downloaded."""
-    tree = tmp_path / "tree"
-    tree.mkdir()
-    # Nothing else lies about in a copy, such as the environment of the tests.
-    for name in (".gitignore", "dashboards", "exporter", "pyproject.toml", "README.md", "LICENSE"):
-        if (ROOT / name).is_dir():
-            left_out = shutil.ignore_patterns("node_modules", "__pycache__")
-            shutil.copytree(ROOT / name, tree / name, ignore=left_out)
-        else:
-            shutil.copy(ROOT / name, tree / name)
-    (tree / "tests").mkdir()
-    built = tmp_path / "built"
-    subprocess.run(
-        [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", str(built)],
-        cwd=tree,
-        check=True,
-        capture_output=True,
-        timeout=60,
-    )
-    (sdist,) = built.glob("*.tar.gz")
-    shutil.unpack_archive(sdist, tmp_path / "sources", filter="data")
-    (sources,) = (tmp_path / "sources").iterdir()
-    for place in (tree, sources):
-        shutil.rmtree(built)
-        subprocess.run(
-            [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(built)],
-            cwd=place,
-            check=True,
-            capture_output=True,
-            timeout=60,
-        )
-        (wheel,) = built.glob("*.whl")
-        installed = tmp_path / f"installed-{place.name}"
-        with zipfile.ZipFile(wheel) as archive:
-            archive.extractall(installed)
-        assert {
-            path.parts[0] for path in (p.relative_to(installed) for p in installed.iterdir())
-        } == {
-            "harborlight",
-            f"harborlight-{__version__}.dist-info",
-        }
-        done = subprocess.run(
-            [
-                sys.executable,
-                "-I",
-                "-c",
-                _WRITE,
-                str(installed),
-                str(tmp_path / place.name / "out"),
-            ],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        assert done.returncode == 0, done.stderr
-        for file in FILES:
-            assert (tmp_path / place.name / "out" / file.path).read_bytes() == file.content
-
-
-_WRITE = """\
-import sys
-sys.path.insert(0, sys.argv[1])
-from harborlight import dashboard_files
-assert dashboard_files.__file__.startswith(sys.argv[1])
-files = dashboard_files.dashboards()
-for place, written in dashboard_files.write(files, dashboard_files.Path(sys.argv[2])):
-    assert written
-"""
 
 
 def test_documents_are_json() -> None:

@@ -62,6 +62,8 @@ class World:
         return requests.get(self.url + path, headers=headers, timeout=10)
 
 
+RUNBOOKS = {"LampOut.md": "# LampOut\n\nseverity: <critical>\n"}
+
 type Start = Callable[..., Server]
 
 
@@ -82,6 +84,7 @@ def start(world: World) -> Iterator[Start]:
             page=lambda: world.page,
             ready=lambda: world.reason,
             reload=reload,
+            runbooks=RUNBOOKS,
             title="Lamp <& co>",
             version='1.2 "x"',
         )
@@ -182,6 +185,30 @@ def test_before_the_first_page(world: World, start: Start) -> None:
     assert world.get("/-/ready").text == "ready\n"
 
 
+def test_runbooks(world: World, start: Start) -> None:
+    """A list of them, and each as plain text; no other file under that name."""
+    start()
+    listed = world.get("/runbooks")
+    assert listed.headers["Content-Type"] == "text/html; charset=utf-8"
+    links = re.findall(r'<a href="([^"]*)">[^<]*</a></dt><dd>([^<]*)', listed.text)
+    assert links == [("/runbooks/LampOut.md", "severity: &lt;critical&gt;")]
+    page = world.get(links[0][0])
+    assert (page.status_code, page.text) == (200, RUNBOOKS["LampOut.md"])
+    assert page.headers["Content-Type"] == "text/plain; charset=utf-8"
+    for other in ("LampOut", "../server.py", "%2e%2e/server.py", "%2e%2e%2fserver.py", "x.md"):
+        url = f"{world.url}/runbooks/{other}"
+        assert requests.get(url, timeout=10).status_code == 404
+    assert world.get("/runbooks/").status_code == 404
+
+
+def test_without_runbooks() -> None:
+    app = build_app(page=lambda: None, ready=lambda: None)
+    with serve(app, LOCAL) as server:
+        url = f"http://{server.addresses[0]}/runbooks"
+        assert requests.get(url, timeout=10).text.count("<dt>") == 0
+        assert requests.get(f"{url}/LampOut.md", timeout=10).status_code == 404
+
+
 def test_landing_page(world: World, start: Start) -> None:
     """Links that work, everything escaped, nothing from elsewhere, the style allowed by hash."""
     start()
@@ -190,7 +217,7 @@ def test_landing_page(world: World, start: Start) -> None:
     assert "<h1>Lamp &lt;&amp; co&gt;</h1>" in got.text
     assert "1.2 &quot;x&quot;" in got.text
     links = re.findall(r'(?:href|src)="([^"]*)"', got.text)
-    assert links == ["/metrics", "/-/healthy", "/-/ready"]
+    assert links == ["/metrics", "/-/healthy", "/-/ready", "/runbooks"]
     assert all(world.get(link).status_code == 200 for link in links)
     (style,) = re.findall(r"<style>(.*?)</style>", got.text, re.DOTALL)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
