@@ -167,6 +167,8 @@ def _stalled(p: Parameters, r: Recorded) -> Alert:
 
 
 def _slipping(p: Parameters, r: Recorded) -> Alert:
+    scored = EVERY.series(c.RUN_ATTEMPTS, state=AttemptState.SCORED)
+    before = f"max by (run) ({scored} offset {p.slip_window})"
     return Alert(
         "HarborlightEtaSlipping",
         Severity.WARNING,
@@ -175,6 +177,7 @@ def _slipping(p: Parameters, r: Recorded) -> Alert:
             all_of(
                 f"{r.estimated_end} - {r.estimated_end} offset {p.slip_window} "
                 f"> {seconds(p.slip_least)}",
+                on("run", f"{before} >= {p.slip_share:g} * {q.target(EVERY)}"),
                 on("run", f"{r.active} > 0"),
                 on("run", str(r.unfinished)),
             ),
