@@ -43,8 +43,9 @@ class Parameters:
     ] = Span(5 * MINUTE)
     abandoned: Annotated[
         Span,
-        "A run of which no file has changed for so long is nobody's any more: it alerts nobody.",
-    ] = Span(2 * DAY)
+        "A run that no process works on and of which nothing has changed for so long, a weekend, is "
+        "nobody's any more: it alerts nobody.",
+    ] = Span(3 * DAY)
 
     kv_share: Annotated[float, "Used share of a replica's KV cache that counts as saturated."] = (
         0.97

@@ -6,6 +6,7 @@ from alerts.parameters import Parameters
 from alerts.rule import Group, Recording, all_of, of_each, on, risen, seconds
 from dashboards import queries as q
 from dashboards.promql import EVERYTHING as EVERY, any_of, sum_by
+from harborlight.ledger.jobs import JobState
 from harborlight.ledger.ownership import AttemptState, TrialState
 from harborlight.views import catalogue as c
 
@@ -45,14 +46,17 @@ class Recorded:
             "max",
             of_each(info, "run", "harbor_job", changed),
         )
+        live = EVERY.latest(c.JOB_STATE, state=JobState.LIVE)
+        recent = (
+            f"time() - {self.last_change} < {seconds(p.abandoned)}",
+            f"time() - {EVERY.latest(c.RUN_LAST_VERDICT)} < {seconds(p.abandoned)}",
+            f"{of_each(info, 'run', 'harbor_job', live)} == 1",
+        )
         self.unfinished = self._new(
             "run",
             "run_attempts_unfinished",
             "sum",
-            all_of(
-                f"{self.missing} > 0",
-                on("run", f"time() - {self.last_change} < {seconds(p.abandoned)}"),
-            ),
+            all_of(f"{self.missing} > 0", on("run", "\n  or ".join(recent))),
         )
         """The missing attempts of runs on which somebody works; nothing for the others."""
         self.estimated_end = self._new(
