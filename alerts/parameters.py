@@ -43,7 +43,7 @@ class Parameters:
     ] = Span(5 * MINUTE)
     abandoned: Annotated[
         Span,
-        "A run that no process works on and of which nothing has changed for so long, a weekend, is "
+        "A run that no process works on, and of which nothing has changed for a weekend, is "
         "nobody's any more: it alerts nobody.",
     ] = Span(3 * DAY)
 
