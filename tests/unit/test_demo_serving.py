@@ -319,6 +319,19 @@ def test_the_load_is_the_run_s(tmp_path: Path) -> None:
     ]
 
 
+def test_the_load_of_a_healthy_run(tmp_path: Path) -> None:
+    """Its number of trials at once, from start to end, at servers that work."""
+    pool = create_autospec(ServingPool, instance=True)
+    scenario = TerminalBenchDemo(
+        tmp_path, n_tasks=12, say=lambda line: None, serving=pool, healthy=True, concurrency=24
+    )
+    assert scenario.run(None)
+    trials = [made.args[0] for made in pool.mock_calls if made[0] == "serve"]
+    assert max(trials) == 24
+    assert sum(one == 0 < two for one, two in pairwise(trials)) == 1
+    assert call.freeze() not in pool.mock_calls
+
+
 def test_the_served_model_is_the_run_s() -> None:
     assert OPTIONS.model
     info = json.loads(SglangServer(OPTIONS.model, "0", 0.0).server_info())

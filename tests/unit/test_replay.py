@@ -540,6 +540,27 @@ def demo_jobs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]
     return jobs_dir, lines
 
 
+def test_a_healthy_demo_is_the_official_run(tmp_path: Path) -> None:
+    """Every official reward and duration, no exception, no second job."""
+    scenario = TerminalBenchDemo(tmp_path, say=lambda line: None, healthy=True, concurrency=32)
+    assert scenario.run(None)
+    (job_dir,) = tmp_path.iterdir()
+    config = JobConfig.model_validate_json((job_dir / "config.json").read_text())
+    assert config.n_concurrent_trials == 32
+    scored: list[tuple[str, float, float]] = []
+    for trial in trial_results(job_dir):
+        assert trial.exception_info is None
+        assert trial.verifier_result is not None and trial.verifier_result.rewards is not None
+        assert trial.started_at is not None and trial.finished_at is not None
+        seconds = (trial.finished_at - trial.started_at).total_seconds()
+        scored.append((trial.task_name, trial.verifier_result.rewards["reward"], seconds))
+    official = sorted((trial.task, trial.reward, trial.seconds) for trial in official_trials())
+    assert [row[:2] for row in sorted(scored)] == [row[:2] for row in official]
+    assert [row[2] for row in sorted(scored)] == pytest.approx(
+        [row[2] for row in official], abs=1.0
+    )
+
+
 def test_demo_ends_with_every_official_verdict(demo_jobs: tuple[Path, list[str]]) -> None:
     jobs_dir, _ = demo_jobs
     main_job, regrade = sorted(path for path in jobs_dir.iterdir())

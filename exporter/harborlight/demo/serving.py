@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Final, Self, override
 
-from harborlight.demo.sglang_server import SglangServer
+from harborlight.demo.sglang_server import KV_CAPACITY, SglangServer
 
 POOL: Final = "main"
 POOL_TITLE: Final = "Demo pool"
@@ -49,7 +49,8 @@ def url(listening: socket.socket) -> str:
 class ServingPool:
     """The replicas, at work from ``with`` on, each on one of the ``listeners`` (which it closes).
 
-    ``clock``: a monotonic one, ``wall``: seconds since the epoch. Thread-safe.
+    ``kv_capacity``: of each. ``clock``: a monotonic one, ``wall``: seconds since the epoch.
+    Thread-safe.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class ServingPool:
         *,
         model: str,
         seed: int = 0,
+        kv_capacity: int = KV_CAPACITY,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -68,7 +70,10 @@ class ServingPool:
         self._stuck = 0
         self._closed = False
         now = clock()
-        self._servers = {name: SglangServer(model, f"{seed}:{name}", now) for name in REPLICAS}
+        self._servers = {
+            name: SglangServer(model, f"{seed}:{name}", now, kv_capacity=kv_capacity)
+            for name in REPLICAS
+        }
         self._works = {name: threading.Event() for name in REPLICAS}
         for works in self._works.values():
             works.set()

@@ -102,11 +102,15 @@ class _Client:
 class SglangServer:
     """One server. ``clients``: how many agents are at it, from the next ``advance`` on.
 
-    Times of the simulation are of any one clock; ``now`` is where it begins.
+    Times of the simulation are of any one clock; ``now`` is where it begins. ``kv_capacity``: the
+    tokens that its KV cache has room for.
     """
 
-    def __init__(self, model: str, seed: str, now: float) -> None:
+    def __init__(
+        self, model: str, seed: str, now: float, *, kv_capacity: int = KV_CAPACITY
+    ) -> None:
         self.clients = 0
+        self._kv_capacity = kv_capacity
         self.frozen = False
         self._model = model
         self._random = random.Random(seed)
@@ -229,7 +233,7 @@ class SglangServer:
             request = self._queue[0]
             computing = any(r.uncached > 0 for r in self._running)
             needed = request.prompt + request.made
-            room = KV_CAPACITY * (1.0 if request.retracted else _OPTIMISM)
+            room = self._kv_capacity * (1.0 if request.retracted else _OPTIMISM)
             if computing or promised + needed > room:
                 return
             self._queue.popleft()
@@ -270,7 +274,7 @@ class SglangServer:
                 self._finish(request)
         self._totals["decode"] += total
         self._throughput += (total / TICK - self._throughput) * TICK
-        while self._used > KV_CAPACITY:
+        while self._used > self._kv_capacity:
             self._retract()
 
     def _finish(self, request: _Request) -> None:
@@ -313,8 +317,8 @@ class SglangServer:
         scheduler, tokenizer = every[0], f'{unified}model_name="{self._model}"'
         streamed = f'{unified}is_streaming="true",model_name="{self._model}"'
         used, total = round(self._used), self._totals
-        share = used / KV_CAPACITY
-        evictable = min(KV_CAPACITY - used, sum(c.context for c in self._clients) // 4)
+        share = used / self._kv_capacity
+        evictable = min(self._kv_capacity - used, sum(c.context for c in self._clients) // 4)
         page = _Page()
         page.counter("num_requests_total", {streamed: total["requests"]})
         page.counter("num_aborted_requests_total", {tokenizer: total["aborted"]})
@@ -328,13 +332,13 @@ class SglangServer:
         )
         page.counter("scheduler_process_cpu_seconds_total", dict.fromkeys(every, self._cpu))
         page.counter("scheduler_idle_seconds_total", dict.fromkeys(every, self._idle))
-        page.gauge("max_total_num_tokens", dict.fromkeys(every, KV_CAPACITY))
+        page.gauge("max_total_num_tokens", dict.fromkeys(every, self._kv_capacity))
         page.gauge("num_running_reqs", {scheduler: len(self._running)})
         page.gauge("num_queue_reqs", {scheduler: len(self._queue)})
         page.gauge("num_used_tokens", {scheduler: used})
         page.gauge("kv_used_tokens", {scheduler: used})
         page.gauge("kv_evictable_tokens", {scheduler: evictable})
-        page.gauge("kv_available_tokens", {scheduler: KV_CAPACITY - used - evictable})
+        page.gauge("kv_available_tokens", {scheduler: self._kv_capacity - used - evictable})
         page.gauge("token_usage", {scheduler: round(share, 2)})
         page.gauge("full_token_usage", {scheduler: share})
         page.gauge("gen_throughput", {scheduler: self._throughput})
@@ -356,9 +360,9 @@ class SglangServer:
             "num_waiting_uncached_tokens": uncached,
             "num_used_tokens": used,
             "num_total_tokens": used + uncached,
-            "max_total_num_tokens": KV_CAPACITY,
+            "max_total_num_tokens": self._kv_capacity,
             "max_running_requests": MAX_RUNNING,
-            "token_usage": round(used / KV_CAPACITY, 4),
+            "token_usage": round(used / self._kv_capacity, 4),
             "gen_throughput": round(self._throughput, 2),
             "disaggregation": {"mode": "null"},
             "queues": {"waiting": waiting, "grammar": 0, "paused": 0, "retracted": 0},
@@ -385,7 +389,7 @@ class SglangServer:
                 "nnodes": 1,
                 "disaggregation_mode": "null",
                 "max_running_requests": MAX_RUNNING,
-                "max_total_num_tokens": KV_CAPACITY,
+                "max_total_num_tokens": self._kv_capacity,
                 "status": "ready",
                 "internal_states": [{"effective_max_running_requests_per_dp": MAX_RUNNING}],
             }

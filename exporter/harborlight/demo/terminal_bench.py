@@ -8,6 +8,9 @@ every official verdict is scored, except those two.
 
 With a serving pool its load is the run's, and one of its replicas freezes around the model API
 faults, which then are those of its clients.
+
+A healthy run is the same without all that goes wrong: every trial ends with its official reward
+after its official duration.
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from harborlight.demo import DEMO_REFERENCE, END_WITH_PARENT
 from harborlight.demo.replay import REPLAY_MARK, JobReplay, RegradeReplay, ReplayError
 from harborlight.demo.script import Event, Execution, JobOptions, TrialScript, Usage
 from harborlight.demo.serving import FREEZES, REPLICAS, ServingPool
+from harborlight.demo.sglang_server import KV_CAPACITY
 from harborlight.sources.reference_files import SHIPPED
 
 GPU_TASKS = frozenset({"fp8-rmsnorm-gemm", "jax-speedrun-gpu", "math-eval-grader"})
@@ -90,8 +94,11 @@ def official_trials(*, gpu: bool = False) -> list[OfficialTrial]:
         ]
 
 
-def demo(seed: int = DEFAULT_SEED, *, n_tasks: int | None = None) -> Demo:
-    """The scenario's scripts; n_tasks: only the first so many tasks, for a shorter run."""
+def demo(seed: int = DEFAULT_SEED, *, n_tasks: int | None = None, healthy: bool = False) -> Demo:
+    """The scenario's scripts; n_tasks: only the first so many tasks, for a shorter run.
+
+    healthy: without any exception, those of the official trials left out, too.
+    """
     chance = random.Random(f"{seed}:demo")
     by_task: dict[str, list[Execution]] = {}
     for trial in official_trials():
@@ -103,6 +110,14 @@ def demo(seed: int = DEFAULT_SEED, *, n_tasks: int | None = None) -> Demo:
     runs: dict[tuple[int, str], list[Execution]] = {
         (number, task): [by_task[task][number]] for number, task in order
     }
+    if healthy:
+        return Demo(
+            scripts=tuple(
+                TrialScript(task, (replace(by_task[task][number], exception_type=None),))
+                for number, task in order
+            ),
+            regrades={},
+        )
     # One fault a trial at most, and none on trials with an official exception.
     clean = [place for place in order if runs[place][0].exception_type is None]
     part = len(clean) / 310
@@ -208,7 +223,8 @@ class TerminalBenchDemo:
     """Runs the scenario under jobs_dir: job `name`, then its regrade `name`-regrade.
 
     say gets one line per notable event. n_tasks shortens the run. serving: the pool that serves
-    its model. Raises ReplayError if one of the two directories exists.
+    its model. healthy: nothing goes wrong, and nobody presses Ctrl-C. Raises ReplayError if one of
+    the two directories exists.
     """
 
     def __init__(
@@ -220,14 +236,17 @@ class TerminalBenchDemo:
         n_tasks: int | None = None,
         say: Callable[[str], None] = print,
         serving: ServingPool | None = None,
+        healthy: bool = False,
+        concurrency: int = CONCURRENCY,
     ) -> None:
         self._serving = serving
-        self._froze = self._thawed = False
+        self._healthy = healthy
+        self._froze = self._thawed = healthy
         self._jobs_dir = jobs_dir
         self._seed = seed
         self._say = say
         self._stopped = False
-        self._demo = demo(seed, n_tasks=n_tasks)
+        self._demo = demo(seed, n_tasks=n_tasks, healthy=healthy)
         self._ended: set[str] = set()
         self._tenths = 0
         self.regrade_name = f"{name}-regrade"
@@ -237,7 +256,7 @@ class TerminalBenchDemo:
             jobs_dir,
             name,
             self._demo.scripts,
-            concurrency=CONCURRENCY,
+            concurrency=concurrency,
             max_retries=MAX_RETRIES,
             seed=seed,
             options=OPTIONS,
@@ -254,6 +273,9 @@ class TerminalBenchDemo:
 
     def run(self, speed: float | None = DEFAULT_SPEED) -> bool:
         """Runs all of it; None: instantly. True when it came to its end, False when stopped."""
+        if self._healthy:
+            ended = self.job.run(speed) == "finished" and not self._stopped
+            return ended or self._give_up()
         goal = round(self.job.n_total * CANCEL_AT)
         self.job.run(speed, until=lambda: self.job.n_completed >= goal)
         if self._stopped or self.job.state != "running":
@@ -364,6 +386,11 @@ def _listeners(text: str) -> list[socket.socket]:
     return found
 
 
+def _kv_capacity(concurrency: int) -> int:
+    """Of a replica that serves so many trials as well as the scenario's own number of them."""
+    return round(KV_CAPACITY * max(1.0, concurrency / CONCURRENCY))
+
+
 _PARENT_SECONDS = 1.0
 
 
@@ -372,7 +399,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="python -m harborlight.demo.replay",
         description="Replays an official Terminal-Bench 4.0 submission as Harbor job directories. "
-        "Nothing is run: rewards and durations are the recorded ones, faults are added.",
+        "Nothing is run: rewards and durations are the recorded ones, faults are added unless "
+        "it is to be healthy.",
     )
     parser.add_argument("--jobs", type=Path, required=True, help="directory to write jobs into")
     parser.add_argument(
@@ -385,6 +413,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--name", default=JOB_NAME, help="job name (default %(default)s)")
     parser.add_argument("--tasks", type=int, default=None, help="only the first so many tasks")
     parser.add_argument(
+        "--concurrency",
+        type=int,
+        default=CONCURRENCY,
+        help="trials at a time (default %(default)s)",
+    )
+    parser.add_argument(
+        "--healthy",
+        action="store_true",
+        help="nothing goes wrong: no faults, no retries, no Ctrl-C, no regrade, and no freeze",
+    )
+    parser.add_argument(
         "--replace", action="store_true", help="delete an earlier replay of the same name first"
     )
     parser.add_argument(
@@ -396,6 +435,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     if options.speed < 0:
         parser.error("--speed must not be negative")
+    if options.concurrency < 1:
+        parser.error("--concurrency must be at least 1")
 
     def say(line: str) -> None:
         print(line, flush=True)
@@ -405,7 +446,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         serving = None
         if options.serve_on:
             serving = stack.enter_context(
-                ServingPool(options.serve_on, model=OPTIONS.model or "", seed=options.seed)
+                ServingPool(
+                    options.serve_on,
+                    model=OPTIONS.model or "",
+                    seed=options.seed,
+                    kv_capacity=_kv_capacity(options.concurrency),
+                )
             )
         try:
             if options.replace:
@@ -418,6 +464,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 n_tasks=options.tasks,
                 say=say,
                 serving=serving,
+                healthy=options.healthy,
+                concurrency=options.concurrency,
             )
         except ReplayError as error:
             print(f"harborlight demo: {error}", file=sys.stderr)
