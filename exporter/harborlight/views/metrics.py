@@ -202,7 +202,9 @@ def _run(families: Families, run: RunStanding, counters: CounterTree) -> None:
         add(c.RUN_SCORED_WITH_EXCEPTION, run.scored_with_exception.get(cause, 0), label, cause)
     add(c.RUN_SUPERSEDED, run.superseded, label)
     _counter(families, c.RUN_VERDICTS, label, counters, [(r,) for r in _RESULTS])
-    _counter(families, c.RUN_DISCARDED, label, counters, [(r,) for r in _RESULTS])
+    # As a rule nobody sees what Harbor deletes, and a series that begins at 1 has not grown.
+    discarded = [(r,) for r in (*_RESULTS, "unknown")]
+    _counter(families, c.RUN_DISCARDED, label, counters, discarded)
     _counter(families, c.RUN_FAULTS_TOTAL, label, counters, [(p, q) for p, q in FAULT_PLACES])
     _counter(families, c.RUN_FAULTS_BY_TYPE, label, counters, [])
     for place in _with(_OPEN_PLACES, run.faults_open):
