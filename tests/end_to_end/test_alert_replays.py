@@ -22,7 +22,8 @@ from harborlight.service import Service
 from harborlight.sources.job_directory import JobDirectorySource
 from harborlight.sources.reference_files import shipped
 from harborlight.statistics.runs import Statistics
-from support.rule_tests import PageSeries, check, ever, firing
+from support.page import Page
+from support.rule_tests import Clock, Episode, Told, in_short, told
 
 pytestmark = [
     pytest.mark.slow,
@@ -39,8 +40,9 @@ class Watch:
 
     def __init__(self, folder: Path, job: JobReplay) -> None:
         self.job = job
-        self.pages = PageSeries(MINUTE)
+        self.pages: list[Page | None] = []
         self._now = 0.0
+        self._folder = folder
         self._service = Service(
             Ledger(Store.throw_away()),
             [JobDirectorySource([folder])],
@@ -50,15 +52,22 @@ class Watch:
         self.look_until(START)
 
     @property
-    def end(self) -> int:
-        return self.pages.end
+    def minute(self) -> int:
+        """That of the last look."""
+        return len(self.pages) - 1
 
     def look_until(self, time: float) -> None:
         """Once for every minute before that time."""
-        while self.pages.length * MINUTE < time:
-            self._now = self.pages.length * MINUTE
+        while len(self.pages) * MINUTE < time:
+            self._now = len(self.pages) * MINUTE
             page = self._service.refresh()
-            self.pages.add(page.render("text/plain")[1].decode())
+            self.pages.append(in_short(page.render("text/plain")[1].decode()))
+
+    def look_on(self, minutes: int) -> None:
+        self.look_until((len(self.pages) + minutes) * MINUTE)
+
+    def told(self) -> Told:
+        return told(self.pages, Clock(0), self._folder)
 
     def follow(self, until: float = float("inf")) -> None:
         """Let the job run on until then, or to its end."""
@@ -89,92 +98,73 @@ def replay(
 HEALTHY = demo(healthy=True).scripts
 
 
+COMPLETE = f'HarborlightRunComplete{{run="{JOB_NAME}"}}'
+
+
 @pytest.mark.parametrize("concurrency", [8, 16, 32])
 def test_a_healthy_run_alerts_nobody(tmp_path: Path, concurrency: int) -> None:
     """From before its start until a day after its end; nothing is even on its way to an alert."""
     watch = Watch(tmp_path, replay(tmp_path, HEALTHY, concurrency))
     watch.follow()
     assert watch.job.state == "finished"
-    watch.look_until(watch.end + 24 * HOUR)
-    check(
-        tmp_path,
-        watch.pages,
-        [ever(watch.pages, ["HarborlightRunComplete"], "firing"), ever(watch.pages, [], "pending")],
-    )
+    end = watch.minute
+    watch.look_on(24 * 60)
+    found = watch.told()
+    assert not found.pending
+    assert found.firing.keys() == {COMPLETE}
+    # For an hour, so that whoever has no e-mail yet gets one.
+    assert found.once(COMPLETE) == Episode(end + 1, end + 60)
 
 
 def test_a_job_that_is_killed_and_resumed(tmp_path: Path) -> None:
-    """The page comes two minutes after the death, and is over when the job goes on."""
+    """Its page comes a minute after it is seen to be dead, and is over when it goes on."""
     watch = Watch(tmp_path, replay(tmp_path, HEALTHY[:63], 16))
     watch.follow(START + 2 * HOUR)
     watch.job.kill()
-    killed = watch.end
-    watch.look_until(killed + 30 * MINUTE)
-    watch.job.resume(pause=watch.end - START - watch.job.now)
+    dead = watch.minute + 1
+    watch.look_on(30)
+    watch.job.resume(pause=len(watch.pages) * MINUTE - START - watch.job.now)
+    resumed = watch.minute + 1
     watch.follow()
     assert watch.job.state == "finished"
-    watch.look_until(watch.end + HOUR)
-    check(
-        tmp_path,
-        watch.pages,
-        [
-            firing(killed, []),
-            firing(killed + 2 * MINUTE, ["HarborlightJobInterrupted"]),
-            firing(killed + 29 * MINUTE, ["HarborlightJobInterrupted"]),
-            firing(killed + 35 * MINUTE, []),
-            ever(
-                watch.pages,
-                ["HarborlightJobInterrupted", "HarborlightRunComplete"],
-                "firing",
-            ),
-        ],
-    )
+    watch.look_on(5)
+    found = watch.told()
+    interrupted = f'HarborlightJobInterrupted{{harbor_job="{JOB_NAME}", run="{JOB_NAME}"}}'
+    assert found.firing.keys() == {interrupted, COMPLETE}
+    assert found.once(interrupted) == Episode(dead + 1, resumed)
 
 
 def test_containers_that_cannot_be_built(tmp_path: Path) -> None:
-    """From the start on: five minutes after the fifth the page comes, and goes with the faults."""
+    """From the start on, for an hour: the page comes with the fifth fault and five minutes."""
     broken = Execution(exception_type="SandboxBuildFailedError", environment=240.0)
     scripts = tuple(
         replace(script, executions=(broken, *script.executions)) for script in HEALTHY[:32]
     )
     watch = Watch(tmp_path, replay(tmp_path, scripts, 16, max_retries=1))
     watch.follow()
-    watch.look_until(watch.end + HOUR)
-    first = START + 240
-    check(
-        tmp_path,
-        watch.pages,
-        [
-            firing(first, []),
-            firing(first + 8 * MINUTE, ["HarborlightContainerFaultBurst"]),
-            ever(
-                watch.pages, ["HarborlightContainerFaultBurst", "HarborlightRunComplete"], "firing"
-            ),
-        ],
-    )
-
-
-STALLED = ["HarborlightRunStalled", "HarborlightEtaSlipping"]
+    watch.look_on(5)
+    found = watch.told()
+    burst = f'HarborlightContainerFaultBurst{{cause="container", run="{JOB_NAME}"}}'
+    assert found.firing.keys() == {burst, COMPLETE}
+    # Sixteen fail after four minutes; the exporter looks once a minute.
+    assert found.firing[burst][0].first == 60 + 5 + 5
 
 
 def test_a_run_in_which_every_trial_hangs(tmp_path: Path) -> None:
-    """A warning, once nothing has ended for long. Then the end moves away, too, which is the same.
+    """A warning, once nothing has ended for eight hours. Then the end moves away, too.
 
-    Alertmanager keeps the second one quiet.
+    Which is the same, and Alertmanager keeps it quiet.
     """
     hang = Execution(reward=1.0, agent=60 * HOUR)
     scripts = (*HEALTHY[:48], *(TrialScript(f"hangs-{i}", (hang,)) for i in range(4)))
     watch = Watch(tmp_path, replay(tmp_path, scripts, 52))
     watch.follow(START + 30 * HOUR)
     longest = max(script.executions[0].seconds for script in HEALTHY[:48])
-    quiet_until = int(START + longest) // MINUTE * MINUTE
-    check(
-        tmp_path,
-        watch.pages,
-        [
-            firing(quiet_until, []),
-            firing(quiet_until + 8 * HOUR, []),
-            firing(quiet_until + 9 * HOUR, STALLED),
-            ever(watch.pages, STALLED, "firing"),
-        ],
-    )
+    found = watch.told()
+    stalled = f'HarborlightRunStalled{{run="{JOB_NAME}"}}'
+    slipping = f'HarborlightEtaSlipping{{run="{JOB_NAME}"}}'
+    assert found.firing.keys() == {stalled, slipping}
+    # Eight hours after the last end was seen, and its five minutes.
+    quiet_from = int(START + longest) // MINUTE + 1
+    assert found.once(stalled).first in (quiet_from + 8 * 60 + 5, quiet_from + 8 * 60 + 6)
+    assert found.firing[slipping][0].first > found.once(stalled).first
