@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +26,7 @@ from harborlight.statistics.comparability import Check
 from harborlight.statistics.comparison import Scope
 from harborlight.statistics.correctness import IntervalKind
 from harborlight.views.catalogue import CATALOGUE, Kind
+from support import documents
 from support.readme import README, with_current_table
 
 TEXT = README.read_text("utf-8")
@@ -36,22 +35,7 @@ NOT_OURS = {"--update-golden", "--jobs-dir", "--plugin", "--enable-metrics", "--
 
 
 def blocks(language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", TEXT, re.MULTILINE | re.DOTALL)
-
-
-def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
-    """The parser and those of its commands."""
-    yield parser
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            for command in action.choices.values():
-                yield from parsers(command)
-
-
-def known_flags() -> set[str]:
-    """Every flag that some command's help shows."""
-    shown = " ".join(parser.format_help() for parser in parsers(_parser()))
-    return set(re.findall(r"--[a-z][a-z.-]*[a-z]", shown))
+    return documents.blocks(TEXT, language)
 
 
 def test_table_is_current() -> None:
@@ -65,18 +49,16 @@ def test_without_markers() -> None:
 
 def test_flags() -> None:
     """Every flag of the command line is in the README, and no other."""
-    mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z.-]*[a-z]", TEXT)) - NOT_OURS
-    assert mentioned == known_flags()
+    assert documents.mentioned_flags(TEXT) - NOT_OURS == documents.known_flags()
 
 
 def test_commands_parse() -> None:
     """Every command line in a block is one that Harborlight takes."""
-    lines = [line for block in blocks("sh") for line in block.splitlines() if line]
-    ours = [line for line in lines if not line.startswith("harbor ")]
+    lines = documents.command_lines(TEXT)
+    ours = [arguments for program, *arguments in lines if program == "harborlight"]
     assert (len(ours), len(lines)) == (11, 13)
-    for line in ours:
-        program, *arguments = re.findall(r'"[^"]*"|\S+', re.split(r"#|>", line)[0])
-        assert program == "harborlight"
+    assert {program for program, *_ in lines} == {"harborlight", "harbor"}
+    for arguments in ours:
         _parser().parse_args(arguments)
 
 
@@ -195,7 +177,7 @@ def keys_listed(header: str) -> set[str]:
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool")
 def test_promql_is_valid(tmp_path: Path) -> None:
     """Prometheus' own parser takes every example and the scrape configuration."""
-    examples = [part for block in blocks("promql") for part in _expressions(block)]
+    examples = [part for block in blocks("promql") for part in documents.expressions(block)]
     assert len(examples) == 29
     rules = [{"record": f"example:{i}", "expr": text} for i, text in enumerate(examples)]
     file = tmp_path / "rules.yml"
@@ -204,17 +186,6 @@ def test_promql_is_valid(tmp_path: Path) -> None:
     (scrape,) = (block for block in blocks("yaml") if "scrape_configs" in block)
     file.write_text(scrape, "utf-8")
     _promtool("check", "config", str(file))
-
-
-def _expressions(block: str) -> list[str]:
-    """The examples: one a line, a line that is indented (or closes) belongs to the one before."""
-    found: list[str] = []
-    for line in block.splitlines():
-        if line.startswith(" "):
-            found[-1] += f"\n{line}"
-        elif line and not line.startswith("#"):
-            found.append(line)
-    return found
 
 
 def _promtool(*arguments: str) -> None:
