@@ -149,14 +149,22 @@ def numbers() -> list[tuple[str, str]]:
         "FaultOnManyTasks": (
             f"Within {_long(p.spread_window)} one cause hit at least {p.spread_least} tasks",
             f"{_share(p.spread_share)} or more",
+            f"quiet for {_long(p.spread_window)} after",
         ),
-        "OpenFaults": (f"{_share(p.open_share)} of the target",),
+        "OpenFaults": (
+            f"{_share(p.open_share)} of the target",
+            f"{_long(p.abandoned)} after its last change",
+        ),
         "RetriesEatRun": (
             f"{_long(p.retry_window)} Harbor started at least {p.retry_least} retries",
+            f"quiet for {_long(p.retry_window)} after",
         ),
         "JobInterrupted": (f"Untouched for {_long(p.abandoned)}",),
         "JobNeverStarted": (f"more than {_long(p.first_trial)} ago",),
-        "JobUnknownUnchanged": (f"more than {_long(p.unchanged)}",),
+        "JobUnknownUnchanged": (
+            f"more than {_long(p.unchanged)}",
+            f"{_long(p.abandoned)} after the run's last change",
+        ),
         "TrialOverdue": (
             f"{p.overdue_factor:g} times the task's usual duration",
             f"{_long(p.overdue_least)} or more beyond it",
@@ -170,6 +178,8 @@ def numbers() -> list[tuple[str, str]]:
         "EtaSlipping": (
             f"Over {_long(p.slip_window)} ",
             f"more than {_long(p.slip_least)} later",
+            f"{_share(p.slip_share)} of the target or more was scored",
+            f"also for {_long(p.slip_window)} after",
         ),
         "RunComplete": (f"within {_long(p.just)}.",),
         "VerdictsDiscarded": (f"within {_long(p.just)},",),
