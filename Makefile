@@ -12,6 +12,8 @@
 # make preview    pictures of the dashboards at several moments of a replayed run, and what is wrong
 #                 with them (ARGS=--help: how to draw less, and again without a replay)
 # make bench    the benchmarks
+# make e2e-alerts    every end-to-end test of the alerts, and how long each took to be told: half an
+#                    hour (HARBORLIGHT_ALERT_REPORT: a file for that, too)
 # make e2e-sglang    a real SGLang server on this machine's processor (10 GB; HARBORLIGHT_SGLANG_VENV:
 #                    an environment that has it already)
 # make clean    remove what the above made
@@ -19,7 +21,7 @@
 BIN := .venv/bin
 CODE := $(wildcard exporter tests dashboards alerts)
 
-.PHONY: setup demo test packages lint lock docs dashboards alerts preview pictures bench e2e-sglang clean
+.PHONY: setup demo test packages lint lock docs dashboards alerts preview pictures bench e2e-alerts e2e-sglang clean
 
 setup:
 	@.ci/setup
@@ -68,6 +70,9 @@ pictures: setup packages
 
 bench: setup
 	$(BIN)/python -m pytest tests/benchmarks -q -s
+
+e2e-alerts: setup packages
+	HARBORLIGHT_ALL_REPLAYS=1 $(BIN)/python -m pytest tests/end_to_end/test_alerts.py -v -s
 
 e2e-sglang: setup packages
 	[ -n "$(HARBORLIGHT_SGLANG_VENV)" ] || tests/sglang/install

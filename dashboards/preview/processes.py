@@ -30,6 +30,7 @@ class Program:
         log: Path,
         env: Mapping[str, str] | None = None,
         folder: Path | None = None,
+        pass_fds: Sequence[int] = (),
     ) -> None:
         self.name = name
         self.log = log
@@ -42,6 +43,7 @@ class Program:
                 env={**os.environ, **(env or {})},
                 cwd=folder,
                 start_new_session=True,
+                pass_fds=pass_fds,
             )
 
     @property

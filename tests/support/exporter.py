@@ -62,7 +62,8 @@ def metrics_once(args: Sequence[str | Path], timeout: float = 60.0) -> Page:
 class ExporterProcess:
     """``harborlight serve`` over job directories, with a ledger that outlives it.
 
-    Starting reads the port it was given from its log; every start gets a new one.
+    Starting reads the port it was given from its log; every start gets a new one. ``refresh``:
+    None where the configuration says it.
     """
 
     def __init__(
@@ -70,13 +71,15 @@ class ExporterProcess:
         jobs: Sequence[Path],
         data_dir: Path,
         *extra: str,
-        refresh: str = "0.2s",
+        refresh: str | None = "0.2s",
         program: Sequence[str] | None = None,
     ) -> None:
         self.arguments = [*(program or command()), "serve"]
         for path in jobs:
             self.arguments += ["--jobs", str(path)]
-        self.arguments += ["--data-dir", str(data_dir), "--refresh-interval", refresh]
+        self.arguments += ["--data-dir", str(data_dir)]
+        if refresh is not None:
+            self.arguments += ["--refresh-interval", refresh]
         self.arguments += ["--web.listen-address", "127.0.0.1:0", *extra]
         self.address = ""
         self.log: list[str] = []
