@@ -480,7 +480,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if END_WITH_PARENT in os.environ:
             parent = int(os.environ[END_WITH_PARENT])
             threading.Thread(target=_stop_without, args=(parent, stop), daemon=True).start()
-        say("This is a replay of recorded results with added faults: no agent and no model runs.")
+        faults = "" if options.healthy else " with added faults"
+        say(f"This is a replay of recorded results{faults}: no agent and no model runs.")
         try:
             ended = scenario.run(options.speed or None)
         except OSError as error:

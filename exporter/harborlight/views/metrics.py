@@ -203,7 +203,7 @@ def _run(families: Families, run: RunStanding, counters: CounterTree) -> None:
     add(c.RUN_SUPERSEDED, run.superseded, label)
     _counter(families, c.RUN_VERDICTS, label, counters, [(r,) for r in _RESULTS])
     # As a rule nobody sees what Harbor deletes, and a series that begins at 1 has not grown.
-    discarded = [(r,) for r in (*_RESULTS, "unknown")]
+    discarded: list[tuple[str, ...]] = [(r,) for r in (*_RESULTS, "unknown")]
     _counter(families, c.RUN_DISCARDED, label, counters, discarded)
     _counter(families, c.RUN_FAULTS_TOTAL, label, counters, [(p, q) for p, q in FAULT_PLACES])
     _counter(families, c.RUN_FAULTS_BY_TYPE, label, counters, [])
