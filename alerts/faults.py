@@ -41,7 +41,8 @@ def group(p: Parameters, r: Recorded) -> Group:
                 Cause.VERIFIER,
                 Severity.CRITICAL,
                 "Trials get no verdict: their verifiers fail in bursts.",
-                "What the agents did is there: a regrade can close them once the verifier works.",
+                "Where a fault's boundary is `regrade`, what the agent did is kept, and a regrade "
+                "closes it once the verifier works.",
             ),
             _burst(
                 p,

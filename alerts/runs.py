@@ -20,7 +20,7 @@ from alerts.rule import (
 from dashboards import queries as q
 from dashboards.promql import EVERYTHING as EVERY, any_of, sum_by
 from harborlight.ledger.jobs import JobState
-from harborlight.ledger.ownership import AttemptState, TrialState
+from harborlight.ledger.ownership import AttemptState, Resolution, TrialState
 from harborlight.views import catalogue as c
 
 _JOB = "The job {{ $labels.harbor_job }} of the run {{ $labels.run }}"
@@ -51,14 +51,16 @@ def _of_jobs(jobs: str) -> str:
 
 def _interrupted(r: Recorded) -> Alert:
     interrupted = EVERY.latest(c.JOB_STATE, state=JobState.INTERRUPTED)
-    left = sum_by("run", EVERY.latest(c.RUN_ATTEMPTS, state=_UNSCORED))
+    unscored = sum_by("run", EVERY.latest(c.RUN_ATTEMPTS, state=_UNSCORED))
+    # Attempts that are given up stay faulted, and are nobody's work any more.
+    given_up = EVERY.latest(c.RUN_FAULTS_BY_RESOLUTION, resolution=Resolution.GIVEN_UP)
     return Alert(
         "HarborlightJobInterrupted",
         Severity.CRITICAL,
         _OF_JOB,
         all_of(
             f"{_of_jobs(interrupted)} == 1",
-            on("run", f"{left} > 0"),
+            on("run", f"{unscored} > {given_up}"),
             on("run", str(r.unfinished)),
         ),
         "A job's process has died before the job ended.",

@@ -52,9 +52,8 @@ def _discarded(p: Parameters, r: Recorded) -> Alert:
         ),
         "Harbor has deleted valid verdicts by retrying their trials.",
         f"Within {p.just} {{{{ $value }}}} valid verdicts of {_RUN} were deleted, because the "
-        "trial carried an exception type that Harbor retries: the task gets another try, and the "
-        "better or worse result of the two is not a matter of chance. Leave the type out of the "
-        "job's retries.",
+        "trial carried an exception type that Harbor retries: the task gets another try, and only "
+        "the last result counts. Leave the type out of the job's retries.",
         RUN,
     )
 
