@@ -101,8 +101,21 @@ class Recorded:
         self.trials = self._new(
             "pool", "pool_trials_running", "sum", q.pool_trials(EVERY, TrialState.RUNNING)
         )
-        self.in_use = self._new("pool", "pool_trials_active", "sum", q.pool_trials(EVERY, running))
-        """Trials that run or are going to: above 0 where a pool is in use."""
+        self.unfinished_of_pool = self._new(
+            "pool",
+            "run_attempts_unfinished",
+            "sum",
+            of_each(EVERY.latest(c.RUN_POOL_INFO), "pool", "run", str(self.unfinished), "sum"),
+        )
+        self.in_use = self._new(
+            "pool",
+            "pool_trials_active",
+            "sum",
+            all_of(
+                f"{q.pool_trials(EVERY, running)} > 0", on("pool", str(self.unfinished_of_pool))
+            ),
+        )
+        """Trials that run or are going to, of a pool with an unfinished run; nothing without."""
 
         def of_replica(metric: c.Metric) -> str:
             return sum_by("pool, replica", EVERY.latest(metric))

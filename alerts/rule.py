@@ -156,9 +156,17 @@ def on(labels: str, condition: str) -> str:
     return f"on ({labels}) ({condition})"
 
 
-def of_each(info: str, by: str, match: str, values: str) -> str:
-    """``values`` (by ``match``) for each series of an info metric, by the labels ``by``."""
-    return f"max by ({by}) (\n  {info}\n  * on ({match}) group_left () {values}\n)"
+def of_each(info: str, by: str, match: str, values: str, operation: str = "max") -> str:
+    """``values`` (by ``match``) for each series of an info metric, by the labels ``by``.
+
+    ``operation``: what is made of several for the same labels.
+    """
+    return f"{operation} by ({by}) (\n  {info}\n  * on ({match}) group_left () {values}\n)"
+
+
+def or_none(counted: object, of: object) -> str:
+    """A count, or 0 for the series ``of`` that have none: a server counts from its first event."""
+    return f"({counted} or 0 * {of})"
 
 
 def risen(metric: Metric, window: Span) -> str:

@@ -4,7 +4,20 @@ from __future__ import annotations
 
 from alerts.parameters import Parameters
 from alerts.recording import Recorded
-from alerts.rule import FLEET, IMPAIRED, SERVING, Alert, Group, Severity, all_of, of_each, on, told
+from alerts.rule import (
+    FLEET,
+    IMPAIRED,
+    SERVING,
+    Alert,
+    Group,
+    Severity,
+    all_of,
+    of_each,
+    on,
+    or_none,
+    told,
+    unless,
+)
 from dashboards.promql import EVERYTHING as EVERY, any_of, sum_by
 from harborlight.ledger.faults import Phase
 from harborlight.readings import ReplicaState
@@ -29,7 +42,7 @@ def group(p: Parameters, r: Recorded) -> Group:
 
 
 def _in_use(r: Recorded) -> str:
-    return on("pool", f"{r.in_use} > 0")
+    return on("pool", str(r.in_use))
 
 
 def _states(r: Recorded) -> tuple[Alert, ...]:
@@ -91,6 +104,8 @@ def _no_tokens(p: Parameters, r: Recorded) -> Alert:
         _REPLICA,
         all_of(
             f"min_over_time({r.requests}[{p.token_window}]) > 0",
+            # A server that has just come back, and compiles, was not there before.
+            on("pool, replica", f"{r.requests} offset {p.token_window} > 0"),
             on("pool, replica", f"{r.tokens} == 0"),
             on("pool, replica", f"{EVERY.latest(c.REPLICA_UP)} == 1"),
             _in_use(r),
@@ -105,20 +120,26 @@ def _no_tokens(p: Parameters, r: Recorded) -> Alert:
 
 def _without_requests(p: Parameters, r: Recorded) -> Alert:
     agents = EVERY.latest(c.RUN_ATTEMPTS_RUNNING, phase=any_of((Phase.AGENT, Phase.UNKNOWN)))
-    in_agent = of_each(EVERY.latest(c.RUN_POOL_INFO), "pool", "run", sum_by("run", agents))
+    in_agent = of_each(EVERY.latest(c.RUN_POOL_INFO), "pool", "run", sum_by("run", agents), "sum")
     known = f"min by (pool) ({EVERY.latest(c.REPLICA_REQUESTS_KNOWN)})"
     window = p.silent_window
     return Alert(
         "HarborlightTrialsWithoutRequests",
         Severity.CRITICAL,
         ("pool",),
-        all_of(
-            f"min_over_time({r.trials}[{window}]) >= {p.silent_trials}",
-            on("pool", f"max_over_time({r.at_servers}[{window}]) == 0"),
-            on("pool", f"{r.answered} == 0"),
-            on("pool", f"{known} == 1"),
-            # A phase that is not known may be the agent's; environments are built without a model.
-            on("pool", f"{in_agent} >= {p.silent_trials}"),
+        unless(
+            all_of(
+                f"min_over_time({r.trials}[{window}]) >= {p.silent_trials}",
+                # Who has not looked for so long does not know.
+                on("pool", f"{r.trials} offset {window} >= {p.silent_trials}"),
+                on("pool", f"max_over_time({r.at_servers}[{window}]) == 0"),
+                on("pool", f"{known} == 1"),
+                # A phase that is not known may be the agent's; an environment needs no model.
+                on("pool", f"{in_agent} >= {p.silent_trials}"),
+                _in_use(r),
+            ),
+            "pool",
+            f"{r.answered} > 0",
         ),
         "Trials run, and none of them sends a request to the model.",
         f"For {window} " + "{{ $value }} trials or more have run at the pool {{ $labels.pool }}, "
@@ -164,7 +185,11 @@ def _load(p: Parameters, r: Recorded) -> tuple[Alert, ...]:
             _REPLICA,
             all_of(
                 f"{r.aborted} >= {p.lost_least}",
-                on(every, f"{r.aborted} >= {p.lost_share:g} * ({r.aborted} + {r.finished})"),
+                on(
+                    every,
+                    f"{r.aborted} >= {p.lost_share:g} "
+                    f"* ({r.aborted} + {or_none(r.finished, r.aborted)})",
+                ),
                 _in_use(r),
             ),
             "Many requests at a replica are given up before they end.",
@@ -179,7 +204,10 @@ def _load(p: Parameters, r: Recorded) -> tuple[Alert, ...]:
             _REPLICA,
             all_of(
                 f"{r.retracted} >= {p.lost_least}",
-                on(every, f"{r.retracted} >= {p.lost_share:g} * {r.finished}"),
+                on(
+                    every,
+                    f"{r.retracted} >= {p.lost_share:g} * {or_none(r.finished, r.retracted)}",
+                ),
                 _in_use(r),
             ),
             "A replica keeps putting running requests back into its queue.",
@@ -192,7 +220,6 @@ def _load(p: Parameters, r: Recorded) -> tuple[Alert, ...]:
 
 
 def _without_trials(r: Recorded) -> Alert:
-    unfinished = of_each(EVERY.latest(c.RUN_POOL_INFO), "pool", "run", str(r.unfinished))
     return Alert(
         "HarborlightRequestsWithoutTrials",
         Severity.WARNING,
@@ -200,7 +227,7 @@ def _without_trials(r: Recorded) -> Alert:
         all_of(
             f"{r.at_servers} > 0",
             on("pool", f"{r.trials} == 0"),
-            on("pool", unfinished),
+            on("pool", str(r.unfinished_of_pool)),
         ),
         "Requests run at a pool although none of its trials does.",
         "{{ $value }} requests run or wait at the pool {{ $labels.pool }} while no trial of its "
@@ -216,7 +243,11 @@ def _other_model(r: Recorded) -> Alert:
         "HarborlightPoolModelMismatch",
         Severity.WARNING,
         ("pool", "run"),
-        all_of(f"{match} == 0", _in_use(r)),
+        all_of(
+            f"{match} == 0",
+            on("run", f"{r.active} > 0"),
+            on("run", str(r.unfinished)),
+        ),
         "A pool serves another model than its run asks for.",
         "The replicas of the pool {{ $labels.pool }} name another model than the run "
         "{{ $labels.run }}: it may be scoring the wrong one.",

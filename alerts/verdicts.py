@@ -15,9 +15,7 @@ from alerts.rule import (
     on,
     risen,
     seconds,
-    unless,
 )
-from dashboards import queries as q
 from dashboards.promql import EVERYTHING as EVERY, any_of, sum_by
 from harborlight.ledger.faults import Cause
 from harborlight.statistics.comparability import Check
@@ -32,7 +30,7 @@ def group(p: Parameters, r: Recorded) -> Group:
         (
             _discarded(p, r),
             _with_exception(r),
-            _unreadable(p),
+            _unreadable(p, r),
             _content(p, r),
             _comparability(p, r),
             _surplus(p),
@@ -76,16 +74,18 @@ def _with_exception(r: Recorded) -> Alert:
     )
 
 
-def _unreadable(p: Parameters) -> Alert:
+def _unreadable(p: Parameters, r: Recorded) -> Alert:
     unreadable = EVERY.latest(c.JOB_UNREADABLE)
+    info = EVERY.latest(c.RUN_JOB_INFO)
     recent = f"time() - {EVERY.latest(c.JOB_LAST_CHANGE)} < {seconds(p.abandoned)}"
-    complete = f"{q.scored(EVERY)} >= {q.target(EVERY)}"
-    done = of_each(EVERY.latest(c.RUN_JOB_INFO), "harbor_job", "run", f"({complete})")
+    # Of a job whose first files cannot be read nobody knows the run.
+    without_run = f"({recent} unless on (harbor_job) {info})"
+    unfinished = of_each(info, "harbor_job", "run", str(r.unfinished))
     return Alert(
         "HarborlightUnreadableResults",
         Severity.WARNING,
         ("harbor_job",),
-        unless(all_of(f"{unreadable} > 0", on("harbor_job", recent)), "harbor_job", done),
+        all_of(f"{unreadable} > 0", on("harbor_job", f"{unfinished}\n  or {without_run}")),
         "Files of a job cannot be read.",
         "{{ $value }} files of the job {{ $labels.harbor_job }} cannot be read and are not just "
         "being written; what they hold is missing from its run. The exporter's log names them and "
