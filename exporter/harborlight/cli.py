@@ -7,8 +7,8 @@ import contextlib
 import io
 import logging
 import os
-import queue
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -394,15 +394,23 @@ _SHORTEST_INTERVAL, _LONGEST_INTERVAL = 0.05, 3600.0
 
 
 @contextlib.contextmanager
-def _signals(*numbers: signal.Signals) -> Iterator[queue.SimpleQueue[int]]:
-    """These signals as they come in; from before there is anything that needs an orderly end."""
-    received: queue.SimpleQueue[int] = queue.SimpleQueue()  # may be put to in a signal handler
-    before = {n: signal.signal(n, lambda number, _: received.put(number)) for n in numbers}
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+def _signals(*numbers: signal.Signals) -> Iterator[Callable[[], int]]:
+    """What waits for the next of these signals, from before anything needs an orderly end.
+
+    A handler in Python runs when the main thread wakes up, and a signal that comes just before it
+    goes to sleep, or comes to another thread, does not wake it. A byte that it waits for does.
+    """
+    reader, writer = socket.socketpair()
+    writer.setblocking(False)
+    with reader, writer:
+        other = signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
+        before = {number: signal.signal(number, lambda *_: None) for number in numbers}
+        try:
+            yield lambda: reader.recv(1)[0]
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            signal.set_wakeup_fd(other)
 
 
 def _load(arguments: argparse.Namespace) -> Config:
@@ -590,7 +598,7 @@ def _serve(arguments: argparse.Namespace) -> int:
         return Reload(_rules(again, arguments), sources.all, statistics, interval)
 
     with (
-        _signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals,
+        _signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as next_signal,
         bind(addresses) as sockets,
         Store.open_writer(arguments.data_dir) as store,
     ):
@@ -601,14 +609,14 @@ def _serve(arguments: argparse.Namespace) -> int:
             interval=given or config.refresh_interval,
             tasks=arguments.tasks,
         )
-        _run(service, sockets, signals, load=load, lifecycle=arguments.lifecycle)
+        _run(service, sockets, next_signal, load=load, lifecycle=arguments.lifecycle)
     return 0
 
 
 def _run(
     service: Service,
     sockets: Sockets,
-    signals: queue.SimpleQueue[int],
+    next_signal: Callable[[], int],
     *,
     load: Callable[[], Reload] | None = None,
     lifecycle: bool = False,
@@ -628,7 +636,7 @@ def _run(
     refreshing.start()
     try:
         with serve(app, sockets):
-            while signals.get() == signal.SIGHUP and load is not None:
+            while next_signal() == signal.SIGHUP and load is not None:
                 try:
                     service.reload(load)
                 except Exception as error:  # noqa: BLE001 - the exporter goes on as it was
@@ -1059,7 +1067,7 @@ def _demo(arguments: argparse.Namespace) -> int:
     configure_logging("warn")
     addresses = [parse_listen_address(text) for text in arguments.listen or [DEFAULT_ADDRESS]]
     with contextlib.ExitStack() as stack:
-        signals = stack.enter_context(_signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
+        next_signal = stack.enter_context(_signals(signal.SIGTERM, signal.SIGINT, signal.SIGHUP))
         sockets = stack.enter_context(bind(addresses))
         if arguments.dir is None:
             folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="harborlight-demo-"))
@@ -1112,7 +1120,7 @@ def _demo(arguments: argparse.Namespace) -> int:
             kept="" if arguments.dir else " and deletes all of this (--dir DIR keeps it)",
         )
         print(shown, flush=True)
-        _run(service, sockets, signals)
+        _run(service, sockets, next_signal)
     return 0
 
 

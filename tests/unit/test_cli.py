@@ -22,7 +22,7 @@ from typing import IO, Self, override
 import pytest
 
 import harborlight
-from harborlight.cli import UsageError, _parser, _Reader, _rules, _Sources, main
+from harborlight.cli import UsageError, _parser, _Reader, _rules, _signals, _Sources, main
 from harborlight.config import Config, load_config
 from harborlight.demo.replay import write_finished_job
 from harborlight.ledger import Ledger, Store
@@ -733,6 +733,18 @@ def test_a_signal_at_any_moment_of_the_start_ends_it_in_order(
         _, said = exporter.communicate(timeout=30)
     assert exporter.returncode == 0, said
     assert "Traceback" not in said
+
+
+def test_a_signal_that_another_thread_gets_is_not_lost() -> None:
+    """On a busy machine it may be any thread's, and the one that waits sleeps on."""
+    with _signals(signal.SIGHUP) as next_signal:
+        # Later: by then this thread waits.
+        sender = threading.Timer(
+            0.1, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGHUP)
+        )
+        sender.start()
+        assert next_signal() == signal.SIGHUP
+        sender.join()
 
 
 # Reloading.
