@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from alerts.parameters import Parameters
+from alerts.parameters import Parameters, Span
 from alerts.recording import Recorded
 from alerts.rule import (
     FLEET,
@@ -10,6 +10,7 @@ from alerts.rule import (
     SERVING,
     Alert,
     Group,
+    Recording,
     Severity,
     all_of,
     of_each,
@@ -97,6 +98,11 @@ def _states(r: Recorded) -> tuple[Alert, ...]:
     )
 
 
+def _before(recorded: Recording, window: Span) -> str:
+    """What it was at most in the half window that ended a window ago."""
+    return f"max_over_time({recorded}[{window.divided(2)}] offset {window})"
+
+
 def _no_tokens(p: Parameters, r: Recorded) -> Alert:
     return Alert(
         "HarborlightReplicaNoTokens",
@@ -104,8 +110,9 @@ def _no_tokens(p: Parameters, r: Recorded) -> Alert:
         _REPLICA,
         all_of(
             f"min_over_time({r.requests}[{p.token_window}]) > 0",
-            # A server that has just come back, and compiles, was not there before.
-            on("pool, replica", f"{r.requests} offset {p.token_window} > 0"),
+            # A server that has just come back, and compiles, was not there before; a scrape that
+            # failed then is no reason.
+            on("pool, replica", f"{_before(r.requests, p.token_window)} > 0"),
             on("pool, replica", f"{r.tokens} == 0"),
             on("pool, replica", f"{EVERY.latest(c.REPLICA_UP)} == 1"),
             _in_use(r),
@@ -131,7 +138,7 @@ def _without_requests(p: Parameters, r: Recorded) -> Alert:
             all_of(
                 f"min_over_time({r.trials}[{window}]) >= {p.silent_trials}",
                 # Who has not looked for so long does not know.
-                on("pool", f"{r.trials} offset {window} >= {p.silent_trials}"),
+                on("pool", f"{_before(r.trials, window)} >= {p.silent_trials}"),
                 on("pool", f"max_over_time({r.at_servers}[{window}]) == 0"),
                 on("pool", f"{known} == 1"),
                 # A phase that is not known may be the agent's; an environment needs no model.

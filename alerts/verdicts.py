@@ -78,8 +78,9 @@ def _unreadable(p: Parameters, r: Recorded) -> Alert:
     unreadable = EVERY.latest(c.JOB_UNREADABLE)
     info = EVERY.latest(c.RUN_JOB_INFO)
     recent = f"time() - {EVERY.latest(c.JOB_LAST_CHANGE)} < {seconds(p.abandoned)}"
-    # Of a job whose first files cannot be read nobody knows the run.
-    without_run = f"({recent} unless on (harbor_job) {info})"
+    # Of a job whose first files cannot be read nobody knows the run, or what it is to score.
+    known = f"{of_each(info, 'harbor_job', 'run', EVERY.latest(c.RUN_TARGET_KNOWN))} == 1"
+    without_run = f"({recent} unless on (harbor_job) ({known}))"
     unfinished = of_each(info, "harbor_job", "run", str(r.unfinished))
     return Alert(
         "HarborlightUnreadableResults",
@@ -102,7 +103,7 @@ def _content(p: Parameters, r: Recorded) -> Alert:
         ("run",),
         all_of(
             f"(max by (run) ({risen(c.RUN_STALE_CONTENT, p.lately)}) > 0\n"
-            f"or max by (run) ({changed}) + 1)",
+            f"or max by (run) ({changed}))",
             on("run", str(r.unfinished)),
         ),
         "Tasks were changed in the middle of a run.",
