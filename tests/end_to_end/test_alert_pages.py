@@ -242,10 +242,6 @@ def test_a_job_with_api_errors(tmp_path: Path, snapshots: Path) -> None:
     }
 
 
-@pytest.mark.xfail(
-    reason="the counter's series for unknown results begins with the first of them, at 1: to the "
-    "rule it has not grown",
-)
 def test_a_verdict_that_a_retry_deletes(tmp_path: Path, snapshots: Path) -> None:
     """Harbor retried a trial with a ValueError, which leaves a verdict valid: seen in minute 9."""
     recording = Sequence(snapshots / "retry-2")
