@@ -10,9 +10,9 @@ from typing import Any, Final, override
 from alerts.parameters import HOLDS, Span
 from dashboards.grafana.board import uid
 from dashboards.promql import EVERYTHING
-from dashboards.texts import Language
 from harborlight.alert_files import GRAFANA_URL, RUNBOOK_URL
 from harborlight.views.catalogue import Metric
+from harborlight.words import Language
 
 
 class Severity(StrEnum):

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from dashboards import exporter, faults, fleet, run, serving
 from dashboards.grafana import Board, as_json
-from dashboards.texts import Language
+from harborlight.words import Language
 
 GENERATED: Final = Path(__file__).parent / "generated"
 """Where the JSON lies: ``<language>/<dashboard>.json``."""

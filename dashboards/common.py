@@ -9,8 +9,10 @@ from dashboards.grafana import Format, Json, Panel, annotation, stat, steps, var
 from dashboards.promql import EVERYTHING, Scope, Variable, sum_by
 from dashboards.texts import BLUE, GREEN, ORANGE, RED, YELLOW, Text
 from harborlight.ledger.jobs import JobState
+from harborlight.reference import Reference
 from harborlight.sources.reference_files import shipped, shipped_names
 from harborlight.views import catalogue as c
+from harborlight.words import Language
 
 ONE_RUN: Final = Scope({"run": Variable("run")})
 
@@ -129,16 +131,17 @@ def standing_annotations(s: Scope) -> list[Json]:
 
 def published_references() -> Text:
     """The shipped references' headlines and where they were published, in Markdown."""
-    lines = []
-    for name in shipped_names():
-        reference = shipped(name)
-        head = reference.headline
-        assert head.ratio is not None and head.half_width is not None
-        half = 100 * head.half_width
-        figures = f"{head.ratio:.2%} ({head.passed} / {head.attempts}, ±{half:.2f} pp)"
-        links = ", ".join(f"[{shown}]({url})" for shown, url in reference.links.items())
-        lines.append((f"{reference.title}", f"**{figures}** {links}"))
+    references = [shipped(name) for name in shipped_names()]
     return Text(
-        "\n".join(f"- {title}: {rest}" for title, rest in lines),
-        "\n".join(f"- {title}：{rest}" for title, rest in lines),
+        "\n".join(f"- {r.title}: {_published(r, Language.EN)}" for r in references),
+        "\n".join(f"- {r.title_zh}：{_published(r, Language.ZH)}" for r in references),
     )
+
+
+def _published(reference: Reference, language: Language) -> str:
+    head = reference.headline
+    assert head.ratio is not None and head.half_width is not None
+    half = 100 * head.half_width
+    figures = f"{head.ratio:.2%} ({head.passed} / {head.attempts}, ±{half:.2f} pp)"
+    links = (f"[{words.in_language(language)}]({url})" for words, url in reference.links.items())
+    return f"**{figures}** {', '.join(links)}"

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any, Final, Self
 
 from harborlight.ledger.faults import Boundary, Cause, Phase
 from harborlight.ledger.jobs import JobState
 from harborlight.ledger.ownership import AttemptState, Resolution
 from harborlight.readings import ReplicaState
-
-
-class Language(StrEnum):
-    """The languages that every dashboard is generated in."""
-
-    EN = "en"
-    ZH = "zh"
+from harborlight.words import Language
 
 
 class Text(str):

@@ -12,8 +12,9 @@ import grafanalib.core as g
 from dashboards.grafana.current import current
 from dashboards.grafana.fields import DATASOURCE, Json, Panel
 from dashboards.promql import Matcher, Scope
-from dashboards.texts import Language, Text, localised
+from dashboards.texts import Text, localised
 from harborlight.views.catalogue import Metric
+from harborlight.words import Language
 
 SCHEMA_VERSION: Final = 41
 COLUMNS: Final = 24

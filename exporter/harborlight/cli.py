@@ -428,8 +428,8 @@ def _rules(config: Config, arguments: argparse.Namespace) -> Rules:
                 supersedes=tuple(job.job for job in run.jobs if job.supersedes),
                 tasks=run.task_names,
                 tasks_of=run.tasks_of_job,
-                exclude=run.exclude,
-                given_up=run.given_up,
+                exclude={task: reason.en for task, reason in run.exclude.items()},
+                given_up={task: reason.en for task, reason in run.given_up.items()},
                 attempts=run.attempts,
                 reward=RewardRule(
                     key=run.reward.key,

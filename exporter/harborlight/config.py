@@ -48,6 +48,9 @@ from harborlight.reference import (
     check_headline,
 )
 from harborlight.sources import reference_files
+from harborlight.views.feed.public_text import names_a_place, public_line, public_paragraph
+from harborlight.views.feed.publication import TaskNames
+from harborlight.words import Language, Words, same
 
 MAX_FILE_BYTES: Final = 1024 * 1024
 MAX_DEPTH: Final = 16
@@ -233,7 +236,8 @@ def _finite(value: float) -> float:
 
 
 Flag = Annotated[StrictBool, _expects("true or false")]
-Text = Annotated[StrictStr, _matching(r"\S(.{0,498}\S)?"), _expects("a line of text", text=True)]
+_LINE: Final = r"\S(.{0,498}\S)?"
+Text = Annotated[StrictStr, _matching(_LINE), _expects("a line of text", text=True)]
 PathText = Annotated[StrictStr, _matching(r".{1,4096}"), _expects("a path", text=True)]
 Glob = Annotated[StrictStr, _matching(r".{1,1000}"), _expects("a name or a glob", text=True)]
 _TASK_NAME: Final = r"\S(.{0,298}\S)?"
@@ -260,6 +264,60 @@ def _ratio(value: Any) -> float:
 
 Ratio = Annotated[float, PlainValidator(_ratio)]
 
+_LANGUAGES: Final = tuple(Language)
+
+
+def _words(value: Any, shown: Callable[[str], str | None], what: str) -> Words:
+    """A text for both languages, or a mapping with one for each."""
+    if isinstance(value, Words):
+        return value
+    expected = f"expected {what}, or {{en: TEXT, zh: TEXT}}"
+    given = value
+    if isinstance(value, str):
+        given = dict.fromkeys(_LANGUAGES, value)
+    if not isinstance(given, Mapping) or set(given) != set(_LANGUAGES):
+        raise _said(f"{expected}, got {_kind(value)}")
+    texts = {}
+    for language in _LANGUAGES:
+        text = given[language]
+        public = shown(text) if isinstance(text, str) else None
+        if public is None:
+            rest = ", without a path or an address" if _has_place(text) else ""
+            raise _said(f"{expected}{rest}")
+        texts[language] = public
+    return Words(texts[Language.EN], texts[Language.ZH])
+
+
+def _has_place(value: object) -> bool:
+    return isinstance(value, str) and names_a_place(value)
+
+
+PublicLine = Annotated[
+    Words, PlainValidator(lambda value: _words(value, public_line, "a line of text"))
+]
+PublicParagraph = Annotated[
+    Words, PlainValidator(lambda value: _words(value, public_paragraph, "text"))
+]
+
+
+def _line_in_both(value: Any) -> Words:
+    """A line in one language for both, or in each. It may be one that is not for the public."""
+    if isinstance(value, Mapping):
+        return _words(value, lambda text: text if _is_line(text) else None, "a line of text")
+    if isinstance(value, Words):
+        return value
+    if not isinstance(value, str) or not _is_line(value):
+        hint = " (put it in quotes)" if isinstance(value, int | float) else ""
+        raise _said(f"expected a line of text, got {_shown(value)}{hint}")
+    return same(value)
+
+
+def _is_line(text: str) -> bool:
+    return re.fullmatch(_LINE, text) is not None and text.isprintable()
+
+
+LineInBoth = Annotated[Words, PlainValidator(_line_in_both)]
+
 
 def _link(value: Any) -> str:
     # Without a user or password, and nothing that ends a link's text or begins another.
@@ -268,6 +326,17 @@ def _link(value: Any) -> str:
     ):
         return value
     raise _said("expected https://HOST/PATH")
+
+
+def _link_in_both(value: Any) -> tuple[str | None, str]:
+    """What a link shows in Chinese (None: the key's text), and where it leads."""
+    match value:
+        case {"zh": str(zh), "url": url} if len(value) == 2 and _is_line(zh):  # noqa: PLR2004 - both
+            return zh, _link(url)
+        case Mapping():
+            raise _said("expected {zh: TEXT, url: https://HOST/PATH}")
+        case _:
+            return None, _link(value)
 
 
 ExceptionType = Annotated[
@@ -319,7 +388,24 @@ def _not_empty[T](entries: tuple[T, ...]) -> tuple[T, ...]:
     return entries
 
 
-TaskNames = Annotated[
+def _a_list(value: Any) -> Any:
+    if not isinstance(value, list | tuple):
+        raise _said(f"expected a list, got {_kind(value)}")
+    return value
+
+
+def _a_mapping(value: Any) -> Any:
+    if not isinstance(value, Mapping | BaseModel):
+        raise _said(f"expected a mapping, got {_kind(value)}")
+    return value
+
+
+def _kind(value: object) -> str:
+    # Text in a server's or key's place may be an address or the key.
+    return "text" if isinstance(value, str) else _shown(value)
+
+
+ListedTasks = Annotated[
     tuple[TaskName, ...], AfterValidator(_not_empty), WrapValidator(_all_different)
 ]
 
@@ -430,7 +516,7 @@ def _kind_of_tasks(value: Any) -> str | None:
 
 
 _Tasks = Annotated[
-    Annotated[TaskNames, Tag(_NAMES)]
+    Annotated[ListedTasks, Tag(_NAMES)]
     | Annotated[TasksFromFile, Tag(_FILE)]
     | Annotated[TasksFromJob, Tag(_JOB)],
     Discriminator(_kind_of_tasks, custom_error_type="tasks_kind", custom_error_message="tasks"),
@@ -451,6 +537,19 @@ def _as_run_job(value: Any) -> Any:
     raise _said(f"expected a job's name or {{job: NAME, supersedes: true}}, got {_shown(value)}")
 
 
+class RunPageConfig(_Strict):
+    """What the live page says of a run, in both languages.
+
+    ``side``: what the run is called beside its reference. ``denominator``: why its target is what
+    it is. ``comparison``: what the comparison is and is not.
+    """
+
+    title: PublicLine | None = None
+    side: PublicLine | None = None
+    denominator: PublicParagraph | None = None
+    comparison: PublicParagraph | None = None
+
+
 class RunConfig(_Strict):
     """One evaluation with a fixed target."""
 
@@ -460,8 +559,8 @@ class RunConfig(_Strict):
         tuple[Annotated[RunJob, BeforeValidator(_as_run_job)], ...], AfterValidator(_not_empty)
     ]
     tasks: _Tasks | None = None
-    exclude: dict[TaskName, Text] = {}
-    given_up: dict[TaskName, Text] = {}
+    exclude: dict[TaskName, LineInBoth] = {}
+    given_up: dict[TaskName, LineInBoth] = {}
     attempts: Attempts | None = None
     reward: Reward = Reward()
     agent: Glob | None = None
@@ -470,10 +569,11 @@ class RunConfig(_Strict):
     invalid_exceptions: tuple[ExceptionType, ...] = ()
     content: _Content = "newest"
     reference: ReferenceRef | None = None
+    page: Annotated[RunPageConfig, BeforeValidator(_a_mapping)] = RunPageConfig()
 
     @field_validator("exclude", "given_up")
     @classmethod
-    def _are_listed(cls, chosen: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+    def _are_listed(cls, chosen: dict[str, Words], info: ValidationInfo) -> dict[str, Words]:
         names = _names_of(info.data.get("tasks"))
         if names is not None:
             unlisted = [task for task in chosen if task not in names]
@@ -554,23 +654,6 @@ def _server_url(value: Any) -> str:
         return server_url(value)
     except ConfigError as error:
         raise _said(str(error)) from None
-
-
-def _a_list(value: Any) -> Any:
-    if not isinstance(value, list | tuple):
-        raise _said(f"expected a list, got {_kind(value)}")
-    return value
-
-
-def _a_mapping(value: Any) -> Any:
-    if not isinstance(value, Mapping | BaseModel):
-        raise _said(f"expected a mapping, got {_kind(value)}")
-    return value
-
-
-def _kind(value: object) -> str:
-    # Text in a server's or key's place may be an address or the key.
-    return "text" if isinstance(value, str) else _shown(value)
 
 
 _MAX_KEY_BYTES: Final = 4096
@@ -766,12 +849,12 @@ class ReferenceConfig(_Strict):
     name: RunName
     table: Annotated[dict[str, ReferenceTask], PlainValidator(_read_reference_table)] | None = None
     job: PathText | None = None
-    title: Text = Field(default_factory=lambda data: str(data["name"]))
+    title: LineInBoth = Field(default_factory=lambda data: same(str(data["name"])))
     agent: Text | None = None
     model: Text | None = None
     headline: HeadlineConfig = HeadlineConfig()
-    links: dict[Text, Annotated[str, PlainValidator(_link)]] = {}
-    note: Text | None = None
+    links: dict[Text, Annotated[tuple[str | None, str], PlainValidator(_link_in_both)]] = {}
+    note: LineInBoth | None = None
 
     @model_validator(mode="after")
     def _one_of_both(self) -> Self:
@@ -790,14 +873,42 @@ class ReferenceConfig(_Strict):
         """The reference with these tasks: those of the table, or of the job."""
         return Reference(
             name=self.name,
-            title=self.title,
+            title=self.title.en,
             tasks=tasks,
             agent=self.agent or "",
             model=self.model or "",
             headline=Headline(**self.headline.model_dump()),
-            links=self.links,
-            note=self.note or "",
+            links={Words(en, zh or en): url for en, (zh, url) in self.links.items()},
+            note=self.note,
+            title_zh=self.title.zh,
         )
+
+
+def _task_names(value: Any) -> TaskNames:
+    if value in set(TaskNames):
+        return TaskNames(value)
+    raise _said(f"expected one of {', '.join(TaskNames)}, got {_shown(value)}")
+
+
+class LivePageConfig(_Strict):
+    """The live page: its title, which runs it shows (None: see the README), what of their tasks.
+
+    ``hash_key``: what task names are hashed with.
+    """
+
+    title: PublicLine | None = None
+    runs: tuple[Glob, ...] | None = None
+    task_names: Annotated[TaskNames, PlainValidator(_task_names)] = TaskNames.SHOWN
+    hash_key: Annotated[SecretStr, PlainValidator(_read_api_key)] | None = None
+
+    @model_validator(mode="after")
+    def _key_fits(self) -> Self:
+        hashed = self.task_names is TaskNames.HASHED
+        if hashed and self.hash_key is None:
+            raise _several([(("task_names",), "hashed needs a hash_key")])
+        if not hashed and self.hash_key is not None:
+            raise _several([(("hash_key",), "it has no effect without task_names: hashed")])
+        return self
 
 
 class Config(_Strict):
@@ -823,6 +934,7 @@ class Config(_Strict):
         BeforeValidator(_a_list),
     ] = ()
     causes: dict[ExceptionType, _OneCause] = {}
+    live_page: Annotated[LivePageConfig, BeforeValidator(_a_mapping)] = LivePageConfig()
 
     _folder: Path = PrivateAttr(default_factory=Path)
 

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from harborlight.statistics.correctness import Count, IntervalKind, success
+from harborlight.words import Words
 
 HEADLINE_TOLERANCE: Final = 1e-4
 """How far a published figure may be from ours: they are printed to 0.01 percentage points."""
@@ -50,7 +51,8 @@ class Headline:
 class Reference:
     """Results by task, and where they are from. ``agent`` and ``model`` are "" where not known.
 
-    ``links``: addresses by what they show; for pages, never for a label.
+    ``title_zh``: the title in Chinese, "" where there is but one. ``links``: addresses by what they
+    show; for pages, never for a label.
     """
 
     name: str
@@ -59,8 +61,9 @@ class Reference:
     agent: str = ""
     model: str = ""
     headline: Headline = Headline()
-    links: Mapping[str, str] = MappingProxyType({})
-    note: str = ""
+    links: Mapping[Words, str] = MappingProxyType({})
+    note: Words | None = None
+    title_zh: str = ""
 
 
 class Totals(NamedTuple):

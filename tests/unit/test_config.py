@@ -24,10 +24,14 @@ from harborlight.config import (
     server_url,
 )
 from harborlight.reference import totals
+from harborlight.views.feed.publication import TaskNames
+from harborlight.words import Words, same
 
 DIGEST = "sha256:" + "0a" * 32
 CAUSES = "expected one of container, serving, agent, verifier"
-KEYS = "causes, harbor_servers, jobs, local_jobs, pools, references, refresh_interval, runs"
+KEYS = (
+    "causes, harbor_servers, jobs, live_page, local_jobs, pools, references, refresh_interval, runs"
+)
 DURATION = "expected a duration such as 5s, 2m or 1h"
 RUN = "runs:\n- name: r\n  jobs: [j]\n"
 REPLICAS = "replicas: [{name: r1, url: http://canary-host:1}]"
@@ -114,7 +118,7 @@ def test_everything(tmp_path: Path) -> None:
     )
     assert run.task_names == ("sep-a", "research/sep-b")
     assert run.tasks_of_job is None
-    assert run.exclude == {"sep-a": "its image is gone"}
+    assert run.exclude == {"sep-a": same("its image is gone")}
     assert run.attempts == 5
     assert run.reward == Reward(key="accuracy", success_at=0.5)
     assert (run.agent, run.model, run.dataset) == ("terminus-*", "glm-*", "terminal-bench@*")
@@ -169,7 +173,11 @@ def test_yaml_of_today(tmp_path: Path) -> None:
 def test_keys_are_text(tmp_path: Path) -> None:
     """A task may be called as a number or a word is."""
     text = RUN + "  tasks: ['1', 'null', 'true']\n  exclude: {1: a, null: b, true: c}\n"
-    assert good(tmp_path, text).runs[0].exclude == {"1": "a", "null": "b", "true": "c"}
+    assert good(tmp_path, text).runs[0].exclude == {
+        "1": same("a"),
+        "null": same("b"),
+        "true": same("c"),
+    }
 
 
 def test_byte_order_mark_and_anchors_that_nobody_uses(tmp_path: Path) -> None:
@@ -393,7 +401,7 @@ NAME = "expected a letter or digit, then at most 99 letters, digits, spaces or c
 TASKS = "expected a list of tasks, {file: PATH} or {job: NAME}"
 RUN_KEYS = (
     "agent, attempts, content, dataset, exclude, given_up, invalid_exceptions, jobs, model, name, "
-    "reference, reward, tasks, title"
+    "page, reference, reward, tasks, title"
 )
 
 
@@ -1063,10 +1071,10 @@ runs:
     assert first.table is not None
     made = first.reference(first.table)
     assert (made.name, made.title, made.agent, made.model) == ("r", "Row r", "Claude Code", "GLM")
-    assert (totals(made.tasks.values()), made.note) == ((20, 9, 0), "As published.")
+    assert (totals(made.tasks.values()), made.note) == ((20, 9, 0), same("As published."))
     assert (made.headline.ratio, made.headline.attempts) == (0.45, 20)
-    assert made.links == {"Leaderboard row": "https://example.org/row?x=1#r"}
-    assert (second.title, second.table) == ("s", None)
+    assert made.links == {same("Leaderboard row"): "https://example.org/row?x=1#r"}
+    assert (second.title, second.table) == (same("s"), None)
     assert config.reference_job(second) == str(tmp_path / "jobs" / "s")
     assert [run.reference for run in config.runs] == ["r", "terminal-bench-4.0-glm-5.3"]
 
@@ -1189,3 +1197,121 @@ def test_harbor_server_defaults(tmp_path: Path) -> None:
 def test_what_is_wrong_with_a_harbor_server(tmp_path: Path, text: str, error: str) -> None:
     (said,) = errors(tmp_path, f"harbor_servers: {text}\n")
     assert said == f"1: harbor_servers{error}"
+
+
+# The live page.
+
+
+def test_every_key_of_the_live_page(tmp_path: Path) -> None:
+    (tmp_path / "key").write_text("canary-of-names\n", "utf-8")
+    config = good(
+        tmp_path,
+        """
+        live_page:
+          title: {en: Evaluations, zh: 评测}
+          runs: [tb-*, other]
+          task_names: hashed
+          hash_key: {file: key}
+        runs:
+          - name: tb-4
+            jobs: [j]
+            tasks: [a, b, c]
+            exclude: {a: {en: needs a GPU, zh: 需要 GPU}, b: its image is gone}
+            given_up: {c: {en: broken, zh: 已损坏}}
+            page:
+              title: Terminal-Bench 4.0 Live
+              side: {en: FP8 current, zh: 当前 FP8}
+              denominator: "Three of the 66 tasks ask for a GPU: 24/7 in use."
+              comparison: {en: Not the same runtime., zh: 并非同一运行环境。}
+        """,
+    )
+    page = config.live_page
+    assert page.title == Words("Evaluations", "评测")
+    assert (page.runs, page.task_names) == (("tb-*", "other"), TaskNames.HASHED)
+    assert page.hash_key is not None and page.hash_key.get_secret_value() == "canary-of-names"
+    (run,) = config.runs
+    assert run.exclude == {"a": Words("needs a GPU", "需要 GPU"), "b": same("its image is gone")}
+    assert run.given_up == {"c": Words("broken", "已损坏")}
+    assert run.page.title == same("Terminal-Bench 4.0 Live")
+    assert run.page.side == Words("FP8 current", "当前 FP8")
+    assert run.page.denominator == same("Three of the 66 tasks ask for a GPU: 24/7 in use.")
+    assert run.page.comparison == Words("Not the same runtime.", "并非同一运行环境。")
+
+
+LINE_IN_BOTH = "expected a line of text, or {en: TEXT, zh: TEXT}"
+NO_PLACE = "without a path or an address"
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("live_page: yes", "1: live_page: expected a mapping, got text"),
+        (
+            "live_page: {names: hashed}",
+            "1: live_page.names: unknown key, did you mean 'task_names'?",
+        ),
+        ("live_page: {title: 5}", f"1: live_page.title: {LINE_IN_BOTH}, got 5"),
+        ("live_page: {title: {en: a}}", f"1: live_page.title: {LINE_IN_BOTH}, got a mapping"),
+        (
+            "live_page: {title: {en: a, zh: b, de: c}}",
+            f"1: live_page.title: {LINE_IN_BOTH}, got a mapping",
+        ),
+        (
+            "live_page: {title: see http://canary-host/x}",
+            f"1: live_page.title: {LINE_IN_BOTH}, {NO_PLACE}",
+        ),
+        (
+            "live_page: {title: {en: a, zh: 在 10.0.0.5}}",
+            f"1: live_page.title: {LINE_IN_BOTH}, {NO_PLACE}",
+        ),
+        (
+            "live_page: {task_names: secret}",
+            "1: live_page.task_names: expected one of shown, hashed, hidden, got 'secret'",
+        ),
+        ("live_page: {task_names: hashed}", "1: live_page.task_names: hashed needs a hash_key"),
+        (
+            "live_page: {hash_key: {env: PATH}}",
+            "1: live_page.hash_key: it has no effect without task_names: hashed",
+        ),
+        (
+            "live_page: {task_names: hashed, hash_key: canary-key}",
+            "1: live_page.hash_key: expected {env: NAME} or {file: PATH}",
+        ),
+        (
+            RUN + "  page: {denominator: 'in /srv/models/x'}",
+            "4: runs[0].page.denominator: expected text, or {en: TEXT, zh: TEXT}, " + NO_PLACE,
+        ),
+        (RUN + "  page: [x]", "4: runs[0].page: expected a mapping, got a list"),
+        (
+            RUN + "  exclude: {a: {en: x}}",
+            f"4: runs[0].exclude.a: {LINE_IN_BOTH}, got a mapping",
+        ),
+        (
+            "references:\n- name: r\n  job: j\n  links: {a: {zh: b}}",
+            "4: references[0].links.a: expected {zh: TEXT, url: https://HOST/PATH}",
+        ),
+    ],
+)
+def test_wrong_live_page(tmp_path: Path, text: str, error: str) -> None:
+    assert errors(tmp_path, text) == [error]
+
+
+def test_links_in_both_languages(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text(TABLE, "utf-8")
+    config = good(
+        tmp_path,
+        """
+        references:
+          - name: r
+            table: t.csv
+            links: {Row: {zh: 记录, url: "https://example.org/row"}}
+            note: {en: As published., zh: 与发布的一致。}
+            title: {en: Row r, zh: 记录 r}
+        """,
+    )
+    (entry,) = config.references
+    assert entry.table is not None
+    made = entry.reference(entry.table)
+    assert made.links == {Words("Row", "记录"): "https://example.org/row"}
+    assert (made.title, made.title_zh) == ("Row r", "记录 r")
+    assert made.note == Words("As published.", "与发布的一致。")

@@ -752,6 +752,7 @@ class Ledger:
             scored_at=balance.scored_at,
             spans=balance.spans,
             verdicts_of=balance.verdicts_of,
+            verdicts=balance.verdicts,
         )
         self._task_standings[run_key, task] = (balance, standing)
         return standing

@@ -124,6 +124,13 @@ class Span(NamedTuple):
     end: float | None
 
 
+class Verdict(NamedTuple):
+    """A scored attempt's: when its lineage got the first valid one, and what holds."""
+
+    at: float
+    passed: bool
+
+
 class Setup(NamedTuple):
     """What a verdict was given on: the task's version and who worked."""
 
@@ -141,6 +148,7 @@ class TaskBalance:
     attempts, ``phases`` what these do, as far as anything tells. ``scored_at``: when attempts got
     the verdict of their own trial, not of a regrade. ``spans``: of all trials but regrades, those
     that Harbor retried included. ``verdicts_of``: what the scored attempts' verdicts were given on.
+    ``verdicts``: of the scored attempts, oldest first.
     """
 
     target: int
@@ -161,6 +169,7 @@ class TaskBalance:
     scored_at: tuple[float, ...] = ()
     spans: tuple[Span, ...] = ()
     verdicts_of: frozenset[Setup] = frozenset()
+    verdicts: tuple[Verdict, ...] = ()
 
 
 class _Kind(StrEnum):
@@ -583,6 +592,11 @@ def balance_task(
                 item.verdict.agent_version,
                 item.verdict.model_label or item.verdict.model,
             )
+            for item in owners
+            if item.verdict
+        ),
+        verdicts=tuple(
+            Verdict(item.place[0], passed(item.verdict, rules.reward))
             for item in owners
             if item.verdict
         ),

@@ -15,6 +15,7 @@ from harborlight.ledger.ownership import (
     Setup,
     Span,
     TrialState,
+    Verdict,
 )
 
 
@@ -25,7 +26,7 @@ class TaskStanding:
     ``name``: as its job's lock has it, not safe to show. ``usual_duration``: the median wall time
     of the task's scored trials (None before the first). ``given_up``: why nobody is to replay
     its faults ("" where they are to be). ``phases``: its running attempts by what they do, as far
-    as that is known. The last six are the balance's.
+    as that is known. The last seven are the balance's.
     """
 
     label: str
@@ -45,6 +46,7 @@ class TaskStanding:
     scored_at: tuple[float, ...] = ()
     spans: tuple[Span, ...] = ()
     verdicts_of: frozenset[Setup] = frozenset()
+    verdicts: tuple[Verdict, ...] = ()
 
     @property
     def attempts_given_up(self) -> int:

@@ -24,6 +24,7 @@ from harborlight.reference import (
     check_headline,
 )
 from harborlight.sources.safe_read import ReadError, read_stable
+from harborlight.words import Words
 
 SHIPPED: Final = resources.files("harborlight") / "references"
 """The folder of the references that come with Harborlight."""
@@ -228,13 +229,14 @@ def shipped(name: str) -> Reference:
     about = yaml.safe_load((SHIPPED / f"{name}.yml").read_text("utf-8"))
     reference = Reference(
         name=name,
-        title=about["title"],
+        title=about["title"]["en"],
+        title_zh=about["title"]["zh"],
         tasks=read_table((SHIPPED / f"{name}.csv").read_bytes()),
         agent=about["agent"],
         model=about["model"],
         headline=Headline(**about["headline"]),
-        links=about["links"],
-        note=about["note"],
+        links={Words(link["en"], link["zh"]): link["url"] for link in about["links"]},
+        note=Words(**about["note"]),
     )
     check_headline(reference)
     return reference
