@@ -99,9 +99,11 @@ def test_keys_are_listed(tmp_path: Path) -> None:
     config = load_config(file)
     listed = keys_listed("| key | value | default |")
     (run,) = config.runs
-    expected = set(type(config).model_fields)
-    expected |= {f"runs[].{key}" for key in type(run).model_fields if key != "reward"}
+    expected = set(type(config).model_fields) - {"live_page"}
+    expected |= {f"live_page.{key}" for key in type(config.live_page).model_fields}
+    expected |= {f"runs[].{key}" for key in set(type(run).model_fields) - {"reward", "page"}}
     expected |= {f"runs[].reward.{key}" for key in type(run.reward).model_fields}
+    expected |= {f"runs[].page.{key}" for key in type(run.page).model_fields}
     assert listed == expected
 
 
